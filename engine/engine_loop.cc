@@ -340,7 +340,6 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   RemoveWaiting(sequence->id);
   pending_.Forget(sequence->id);
   sequence->phase = SequencePhase::kRunning;
-  sequence->has_run = true;
   RunningRequest& request = *sequence->request;
   const int32_t found_tokens = parts_.cache->published_tokens(sequence->id);
   sequence->replay_end = std::min(found_tokens, request.prompt_tokens() - 1);
@@ -375,8 +374,9 @@ absl::Status EngineLoop::JoinCache(SequenceState* sequence) {
   if (const SequenceState* source = ForkSource(*sequence); source != nullptr) {
     return parts_.cache->Fork(sequence->id, source->id, request.prompt_tokens() - 1).status();
   }
+  // A request is counted once, whichever of its sequences come and go behind the first.
   const auto join =
-      sequence->has_run ? &kvcache::CacheManager::Rejoin : &kvcache::CacheManager::Join;
+      request.has_run() ? &kvcache::CacheManager::Rejoin : &kvcache::CacheManager::Join;
   return (parts_.cache->*join)(sequence->id, NamespaceOf(request.request()), sequence->match,
                                request.prompt_tokens())
       .status();
@@ -442,7 +442,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     std::vector<PendingPrefixes::Released> released;
     pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
                        &released);
-    Release(released);
+    Release(released, /*in_use=*/true);
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) {
       RememberPrompt(*sequence);
       ReleaseParked(request);

@@ -123,11 +123,11 @@ class EngineLoop {
   bool HandOver(const SequenceState& ended);
   int32_t WantedTokens(const SequenceState& sequence) const;
   size_t PresentChunks(const SequenceState& sequence, int32_t found_tokens) const;
-  bool SharesRunning(const WaitingEntry& entry) const;
+  bool SharesRunning(const WaitingEntry& entry, int32_t unused_chunks) const;
   // Looks for a waiting sequence's tokens in the cache, and whether it is held.
   void Look(SequenceState* sequence);
   // The same by what the keys tell, until it is looked for.
-  void Release(const std::vector<PendingPrefixes::Released>& released);
+  void Release(const std::vector<PendingPrefixes::Released>& released, bool in_use);
   void Await(const SequenceState& sequence, const WaitingEntry& entry);  // what Look has found
   void Describe(SequenceState* sequence, WaitingEntry* entry);
   void RefreshWaiting();

@@ -63,7 +63,6 @@ void EngineLoop::ForkBeam(const std::shared_ptr<SequenceState>& child,
   kvcache::CacheManager& cache = *parts_.cache;
   if (!cache.Fork(child->id, parent.id, cache.published_tokens(parent.id)).ok()) return;
   child->phase = SequencePhase::kRunning;
-  child->has_run = true;
   sequences_[child->id] = child;
   snapshot_.running.insert(FindEntry(snapshot_.running, child->id),
                            RunningEntry{.sequence = child->id,

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "engine/engine_loop.h"
 
@@ -9,6 +12,20 @@ namespace {
 void CollectIds(const SequenceState& sequence, std::vector<TokenId>* ids) {
   *ids = sequence.request->prompt();
   ids->insert(ids->end(), sequence.generated.begin(), sequence.generated.end());
+}
+
+size_t SharedTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+// How many of its first tokens one of `sorted` has, too: most are in a neighbour in their order.
+// To look at all of them would take the engine a while where a hundred long answers are alike.
+size_t MostShared(std::span<const TokenId> ids, std::span<const std::span<const TokenId>> sorted) {
+  const auto after = std::ranges::lower_bound(sorted, ids, std::ranges::lexicographical_compare);
+  size_t most = 0;
+  if (after != sorted.end()) most = SharedTokens(ids, *after);
+  if (after != sorted.begin()) most = std::max(most, SharedTokens(ids, *std::prev(after)));
+  return most;
 }
 
 }  // namespace
@@ -57,19 +74,17 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
 // It is known now which sequences are the answer; nobody will ask for the others.
 void EngineLoop::KeepBest(const RunningRequest& request) {
   const auto& choices = request.choices();
+  std::vector<std::span<const TokenId>> kept;
   for (const size_t best : request.best()) {
+    kept.push_back(choices[best]->generated);
     RememberTurn(request, choices[best]->generated);
     CollectIds(*choices[best], &known_ids_);
     parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}});
   }
+  std::ranges::sort(kept, std::ranges::lexicographical_compare);
   for (size_t i = 0; i < choices.size(); ++i) {
     if (std::ranges::find(request.best(), i) != request.best().end()) continue;
-    const std::vector<TokenId>& lost = choices[i]->generated;
-    ptrdiff_t shared = 0;
-    for (const size_t best : request.best()) {
-      const auto end = std::ranges::mismatch(lost, choices[best]->generated).in1;
-      shared = std::max(shared, end - lost.begin());
-    }
+    const size_t shared = MostShared(choices[i]->generated, kept);
     Withdraw(choices[i].get(), request.prompt_tokens() + static_cast<int32_t>(shared));
   }
 }

@@ -14,6 +14,20 @@ bool HasPrompt(const SequenceState& choice, const kvcache::CacheManager& cache) 
          cache.published_tokens(choice.id) >= choice.request->prompt_tokens() - 1;
 }
 
+// With each one that is held, who computes its next chunk. Once per plan, of what may be all that
+// wait: most have the producer of the one before.
+template <typename Visit>
+void ForEachHeld(SchedulerSnapshot* snapshot, Visit visit) {
+  auto producer = snapshot->running.end();
+  for (const WaitingEntry& waiting : snapshot->waiting) {
+    if (!waiting.held) continue;
+    if (producer == snapshot->running.end() || producer->sequence != waiting.producer) {
+      producer = FindEntry(snapshot->running, waiting.producer);
+    }
+    visit(waiting, &*producer);
+  }
+}
+
 }  // namespace
 
 kvcache::Namespace EngineLoop::NamespaceOf(const Request& request) const {
@@ -68,9 +82,9 @@ size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_to
   return std::min(keys.size(), static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
 }
 
-bool EngineLoop::SharesRunning(const WaitingEntry& entry) const {
-  const int64_t idle_tokens = int64_t{entry.idle_chunks} * snapshot_.limits.chunk_tokens;
-  const int64_t running_tokens = entry.shared_tokens - idle_tokens;
+bool EngineLoop::SharesRunning(const WaitingEntry& entry, int32_t unused_chunks) const {
+  const int64_t unused_tokens = int64_t{unused_chunks} * snapshot_.limits.chunk_tokens;
+  const int64_t running_tokens = entry.shared_tokens - unused_tokens;
   return 2 * running_tokens >= entry.prefill_tokens;
 }
 
@@ -111,15 +125,16 @@ void EngineLoop::Describe(SequenceState* sequence, WaitingEntry* entry) {
   const RunningRequest& request = *sequence->request;
   entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
                                            request.FirstWantedPromptRow());
-  entry->shares_running = SharesRunning(*entry);
+  entry->shares_running = SharesRunning(*entry, sequence->match.unused_chunks);
   const PrefixKeys& keys = request.prefix_keys();
   const size_t present = PresentChunks(*sequence, entry->shared_tokens);
   entry->held = pending_.Wait(sequence->id, keys, present);
+  if (entry->held) entry->producer = *pending_.ProducerOf(sequence->id);
   entry->next_chunk_key = present < keys.size() ? keys[present] : 0;
 }
 
-// To match them all in one turn would hold up who runs. Who computed the chunks has them, or did.
-void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released) {
+// To match them all in one turn would hold up who runs. `in_use`: who computed the chunks runs.
+void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released, bool in_use) {
   for (const auto& [id, present] : released) {
     SequenceState* const sequence = sequences_.at(id).get();
     sequence->match.stamp = 0;
@@ -129,6 +144,7 @@ void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released)
         std::max(entry->shared_tokens,
                  static_cast<int32_t>(std::min<int64_t>(tokens, WantedTokens(*sequence))));
     entry->idle_chunks = 0;
+    sequence->match.unused_chunks = in_use ? 0 : static_cast<int32_t>(present);
     Describe(sequence, &*entry);
   }
 }
@@ -144,7 +160,7 @@ void EngineLoop::RefreshWaiting() {
     if (entry.shared_tokens > 0) {
       parts_.cache->CountIdleAgain(&sequence->match);
       entry.idle_chunks = sequence->match.idle_chunks;
-      entry.shares_running = SharesRunning(entry);
+      entry.shares_running = SharesRunning(entry, sequence->match.unused_chunks);
     }
   };
   for (size_t i = 0; i < std::min(waiting.size(), kRefreshedFirst); ++i) refresh(waiting[i]);
@@ -167,13 +183,17 @@ void EngineLoop::StartProducing(SequenceState* sequence) {
   sequence->produces =
       pending_.Start(sequence->id, sequence->request->prefix_keys(),
                      PresentChunks(*sequence, parts_.cache->published_tokens(sequence->id)), &held);
-  for (const SequenceId id : held) FindEntry(snapshot_.waiting, id)->held = true;
+  for (const SequenceId id : held) {
+    const auto entry = FindEntry(snapshot_.waiting, id);
+    entry->held = true;
+    entry->producer = sequence->id;
+  }
 }
 
 void EngineLoop::StopProducing(SequenceId id) {
   std::vector<PendingPrefixes::Released> released;
   pending_.Stop(id, &released);
-  Release(released);
+  Release(released, /*in_use=*/false);
 }
 
 // Who has aged comes before all who have not, also once it runs: else it would give up its chunks
@@ -190,12 +210,10 @@ void EngineLoop::InheritPriorities() {
                                   sequence.request->request().priority);
   }
   if (pending_.held_count() == 0) return;
-  for (const WaitingEntry& waiting : snapshot_.waiting) {
-    if (!waiting.held) continue;
-    const auto producer = FindEntry(snapshot_.running, *pending_.ProducerOf(waiting.sequence));
+  ForEachHeld(&snapshot_, [&](const WaitingEntry& waiting, RunningEntry* producer) {
     producer->priority =
         std::min(producer->priority, priority_now(waiting.since_step, waiting.priority));
-  }
+  });
 }
 
 // Else a tenant that has been served least would wait until it is the producer's turn.
@@ -203,11 +221,9 @@ void EngineLoop::InheritTurns() {
   for (RunningEntry& entry : snapshot_.running) entry.lender.reset();
   if (snapshot_.tenants.empty() || pending_.held_count() == 0) return;
   const auto served = [this](int32_t tenant) { return snapshot_.tenants[tenant].served; };
-  for (const WaitingEntry& waiting : snapshot_.waiting) {
-    if (!waiting.held) continue;
-    const auto producer = FindEntry(snapshot_.running, *pending_.ProducerOf(waiting.sequence));
+  ForEachHeld(&snapshot_, [&](const WaitingEntry& waiting, RunningEntry* producer) {
     if (served(waiting.tenant) < served(producer->turn_of())) producer->lender = waiting.tenant;
-  }
+  });
 }
 
 }  // namespace refrain::engine

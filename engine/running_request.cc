@@ -158,6 +158,7 @@ std::shared_ptr<SequenceState> RunningRequest::MakeBeam(const SequenceState& par
   beam->generated = parent.generated;
   beam->kept_generated = parent.kept_generated;
   beam->waits_since_step = parent.waits_since_step;
+  beam->match = parent.match;  // where to look on from, should it wait
   return beam;
 }
 

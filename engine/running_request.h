@@ -70,7 +70,6 @@ struct SequenceState {
   int32_t replay_next = 0;  // [replay_next, replay_end) are there and computed again all the same:
   int32_t replay_end = 0;   // their rows are wanted, their K and V are not written
   bool produces = false;    // running: others may be held for all that it computes
-  bool has_run = false;     // the cache has counted it
   kvcache::MatchResult match;               // while it waits: what was found last
   std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;
@@ -124,6 +123,8 @@ class RunningRequest {
   }
   // So many tokens of the prompt were found in the cache. The first call counts, and says so.
   bool SetCachedTokens(int32_t tokens);
+  // Whether one of its sequences has run: the cache has counted the request.
+  bool has_run() const { return cached_tokens_set_; }
   // True the first time.
   bool SetPromptRemembered() { return !std::exchange(prompt_remembered_, true); }
   void SetCacheMiss(std::optional<CacheMiss> miss) { outbox_.usage.miss = miss; }

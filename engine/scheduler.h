@@ -63,6 +63,7 @@ struct WaitingEntry {
   int32_t replayed_tokens = 0;  // of the shared ones, computed again for their log-probabilities
   uint64_t next_chunk_key = 0;  // names its first whole missing chunk and all before it; 0 = none
   bool held = false;            // that chunk is being computed by another: not to be admitted
+  SequenceId producer{};        // by which, if held
   bool shares_running = false;  // most of its prefill is in chunks that running sequences use
   int32_t priority = 0;
   int64_t since_step = 0;  // when its request came

@@ -88,11 +88,14 @@ bool CacheManager::IsCurrent(const MatchResult& match) const {
 void CacheManager::CountIdleAgain(MatchResult* match) const {
   if (match->use_stamp == cache_.use_stamp()) return;
   match->use_stamp = cache_.use_stamp();
-  match->idle_chunks = 0;
+  match->idle_chunks = match->unused_chunks = 0;
   // Who holds or pins a node does so with all before it.
-  for (NodeId id = match->node; id != kNoNode; ++match->idle_chunks) {
+  bool pinned = false;
+  for (NodeId id = match->node; id != kNoNode; ++match->unused_chunks) {
     const PrefixTree::Node& node = tree().node(id);
-    if (node.is_root() || node.use.refs > 0 || node.use.pins > 0) break;
+    if (node.is_root() || node.use.refs > 0) break;
+    pinned = pinned || node.use.pins > 0;
+    if (!pinned) ++match->idle_chunks;
     id = node.parent;
   }
 }

@@ -73,7 +73,7 @@ class CacheManager {
   }
   // Whether it can be joined with and Match would find no more (it may say no when that is so).
   bool IsCurrent(const MatchResult& match) const;
-  // Brings `idle_chunks` of a current match up to date: it changes when others join and leave.
+  // Counts idle and unused chunks of a current match again: they change when others join and leave.
   void CountIdleAgain(MatchResult* match) const;
   CacheStats stats() const;  // O(1)
   const CacheOptions& options() const { return options_; }

@@ -3,11 +3,29 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "kvcache/cache_manager.h"
 #include "kvcache/cache_view.h"
 
 namespace refrain::kvcache {
+namespace {
+
+// Goes no way twice: thousands of sessions may share a long beginning.
+NodeId RootOf(const PrefixTree& tree, NodeId id, std::unordered_map<NodeId, NodeId>* known) {
+  std::vector<NodeId> way;
+  auto found = known->end();
+  for (; !tree.node(id).is_root(); id = tree.node(id).parent) {
+    found = known->find(id);
+    if (found != known->end()) break;
+    way.push_back(id);
+  }
+  const NodeId root = found != known->end() ? found->second : id;
+  for (const NodeId node : way) known->emplace(node, root);
+  return root;
+}
+
+}  // namespace
 
 // Breadth first, so that a cut view shows what most requests have in common. The work is in
 // proportion to what is shown, and to the running sequences; a look at each namespace beside it.
@@ -83,6 +101,7 @@ SessionList CacheManager::ListSessions(int32_t max_sessions) const {
                     before);
   leaves.resize(listed);
 
+  std::unordered_map<NodeId, NodeId> root_of_shared;
   for (const NodeId id : leaves) {
     const PrefixTree::Node& leaf = tree().node(id);
     CacheSession& session = list.sessions.emplace_back();
@@ -92,13 +111,12 @@ SessionList CacheManager::ListSessions(int32_t max_sessions) const {
     session.sharers = leaf.use.refs;
     session.hits = leaf.use.hits;
     session.age_requests = cache_.requests() - leaf.use.last_use;
-    bool own = true;
-    const PrefixTree::Node* node = &leaf;
-    NodeId root = id;
-    for (; !node->is_root(); root = node->parent, node = &tree().node(root)) {
-      own = own && node->children.size() <= 1;
-      if (own) ++session.own_chunks;
+    NodeId shared = id;  // the last node that others have as well, or the root
+    for (; !tree().node(shared).is_root() && tree().node(shared).children.size() <= 1;
+         shared = tree().node(shared).parent) {
+      ++session.own_chunks;
     }
+    const NodeId root = RootOf(tree(), shared, &root_of_shared);
     const bool whole = tree().IsFull(id) || tree().node(leaf.parent).is_root();
     session.pinned = (whole ? leaf : tree().node(leaf.parent)).use.pins > 0;
     const Namespace& name_space = tree().roots().at(root);

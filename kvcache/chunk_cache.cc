@@ -87,15 +87,23 @@ void ChunkCache::Hit(NodeId node, bool in_part) {
 
 void ChunkCache::HoldBy(NodeId node, int32_t holders) {
   NodeUse& use = tree_.use(node);
-  if (use.refs == 0 && use.pins == 0) BecomeUsed(node);
+  if (use.refs == 0) {
+    if (use.pins == 0) {
+      BecomeUsed(node);
+    } else {
+      ++use_stamp_;
+    }
+  }
   use.refs += holders;
 }
 
 void ChunkCache::Unhold(NodeId node) {
   NodeUse& use = tree_.use(node);
   assert(use.refs > 0);
-  if (--use.refs > 0 || use.pins > 0) return;
-  if (keeps_unused_) {
+  if (--use.refs > 0) return;
+  if (use.pins > 0) {
+    ++use_stamp_;
+  } else if (keeps_unused_) {
     BecomeUnused(node);
   } else {
     Drop(node, kNoNode);

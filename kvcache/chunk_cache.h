@@ -48,7 +48,7 @@ class ChunkCache {
   int32_t cached_chunks() const { return cached_chunks_; }
   int32_t available_chunks() const { return pool_.free_chunks() + cached_chunks_; }
   int64_t requests() const { return requests_; }  // that joined
-  // Changes when a node that was there becomes used or unused. Never 0.
+  // Changes when a node that was there gets its first holder or pin, or loses its last. Never 0.
   uint64_t use_stamp() const { return use_stamp_; }
   int64_t evicted_chunks_total() const { return evicted_chunks_total_; }
   absl::Status CheckInvariants(const Holdings& holdings) const;

@@ -15,11 +15,12 @@ struct MatchResult {
   // Of the chunks that hold them, those that could be evicted when they were counted: who joins
   // takes them out of CacheStats::available_chunks. A chunk that will be copied counts, too.
   int32_t idle_chunks = 0;
-  NodeId node = kNoNode;  // where the match ended: a root or a chunk; or the namespace is new
+  int32_t unused_chunks = 0;  // of the chunks, those of no running sequence: idle or pinned
+  NodeId node = kNoNode;      // where the match ended: a root or a chunk; or the namespace is new
   PrefixTree::MatchEnd end = PrefixTree::MatchEnd::kNode;
   uint64_t stamp = 0;       // PrefixTree::MatchStamp; 0: out of date, joins with nothing
   uint64_t node_stamp = 0;  // PrefixTree::NodeStamp
-  uint64_t use_stamp = 0;   // ChunkCache::use_stamp when `idle_chunks` was counted
+  uint64_t use_stamp = 0;   // ChunkCache::use_stamp when these were counted
 };
 
 }  // namespace refrain::kvcache

@@ -165,6 +165,21 @@ TEST(EngineLoopBeamsTest, GoesOnBesideStreamsThatHoldTheOtherSlots) {
   }
 }
 
+// A search is one request, however often its beams give up their slots: none of them finds
+// anything.
+TEST(EngineLoopBeamsTest, BeamsThatTakeTurnsCountAsOneRequest) {
+  LoopHarness h({.max_sequences = 2, .step_token_budget = 8});
+  Request request = BeamRequest(Tokens(33, 9), 6, 10);
+  request.stop.stop_token_ids = {};
+  EXPECT_EQ(h.Run(request).choices.size(), 6u);
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  EXPECT_EQ(h.cache->stats().matched_tokens_total, 0);
+  for (int32_t i = 0; i < h.cache->tree().num_ids(); ++i) {
+    EXPECT_EQ(h.cache->tree().node(kvcache::NodeId{i}).use.hits, 0);
+  }
+  h.CheckIdle();
+}
+
 // Six beams of 73 tokens share two chunks and want 18 more; there are seven.
 TEST(EngineLoopBeamsTest, FindsTheSameWhenItsBeamsDoNotFit) {
   LoopHarness h({.num_chunks = 7, .step_token_budget = 8});

@@ -66,5 +66,29 @@ TEST_P(EngineLoopPinsTest, RefusesTheRequestThatDoesNotFitNotAnOlderOneThatDoes)
   EXPECT_EQ(h.Read(small_stream).status, absl::OkStatus());
 }
 
+// A pin is no company: who waits for pinned chunks that nobody uses overtakes nobody for them.
+TEST_P(EngineLoopPinsTest, OnlyWhatRunsBringsRequestsTogether) {
+  std::vector<bool> shares;
+  LoopOptions options = Options();
+  options.num_chunks = 16;
+  options.max_sequences = 1;
+  options.planner = [&](const SchedulerSnapshot& snapshot) {
+    for (const WaitingEntry& entry : snapshot.waiting) shares.push_back(entry.shares_running);
+    return Plan(snapshot);
+  };
+  LoopHarness h(options);
+  PinTwoChunks(&h);
+  for (const bool user_runs : {false, true}) {
+    const auto running = h.Submit(TokenRequest(Prompt(40, user_runs ? 1 : 5), 30));
+    for (int i = 0; i < 2; ++i) h.loop.Turn();
+    const auto waiting = h.Submit(TokenRequest(Prompt(36), 1));
+    shares.clear();
+    for (int i = 0; i < 6; ++i) h.loop.Turn();
+    EXPECT_GE(shares.size(), 4u);
+    EXPECT_EQ(shares, std::vector<bool>(shares.size(), user_runs));
+    h.RunUntilIdle();
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine

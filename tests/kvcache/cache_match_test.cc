@@ -184,14 +184,23 @@ TEST(CacheMatchTest, IdleChunksAreCountedAgainOnlyWhenChunksBecomeUsedOrUnused) 
   h.Join(4, CellsOf("abcd"));
   EXPECT_TRUE(counts_again());
   EXPECT_EQ(match.idle_chunks, 1);
+  EXPECT_EQ(match.unused_chunks, 1);
   EXPECT_EQ(h.cache->Pin({}, SpanOf(CellsOf("abcdefgh")).span()), 8);
   EXPECT_TRUE(counts_again());
   EXPECT_EQ(match.idle_chunks, 0);
-  h.Leave(4);  // the pin keeps it used
-  EXPECT_FALSE(counts_again());
+  EXPECT_EQ(match.unused_chunks, 1);
+  h.Leave(4);  // the pin keeps it, for nobody
+  EXPECT_TRUE(counts_again());
+  EXPECT_EQ(match.idle_chunks, 0);
+  EXPECT_EQ(match.unused_chunks, 2);
+  h.Join(4, CellsOf("abcd"));
+  EXPECT_TRUE(counts_again());
+  EXPECT_EQ(match.unused_chunks, 1);
+  h.Leave(4);
   h.cache->Unpin({}, SpanOf(CellsOf("abcdefgh")).span(), 8);
   EXPECT_TRUE(counts_again());
   EXPECT_EQ(match.idle_chunks, 2);
+  EXPECT_EQ(match.unused_chunks, 2);
 }
 
 }  // namespace

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <map>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "tests/kvcache/cache_harness.h"
 
@@ -162,6 +166,41 @@ TEST_F(CacheViewTest, SessionsTellWhoCameBackAndWhatIsPinned) {
     EXPECT_EQ(session.pinned, session.own_chunks == 3) << session.num_tokens;
   }
   EXPECT_TRUE(h.cache->ListSessions(0).sessions.empty());
+}
+
+// A hundred answers to one long prompt: to go its way for each of them would cost a hundred times
+// what one costs.
+TEST(SessionListTest, WhatSessionsShareIsLookedAtOnce) {
+  constexpr int32_t kShared = 4096;
+  CacheHarness h({.num_chunks = kShared + 200, .chunk_tokens = 4, .max_slots = 101});
+  const auto grow = [&](uint64_t id, int32_t tokens, int32_t token) {
+    const SequenceId sequence{id};
+    std::vector<int32_t> positions(static_cast<size_t>(tokens));
+    std::iota(positions.begin(), positions.end(), h.cache->appended_tokens(sequence));
+    ASSERT_TRUE(h.cache->Reserve(sequence, tokens).ok());
+    std::vector<TokenPlace> places;
+    h.cache->Append(sequence, positions, &places);
+    h.cache->Publish(sequence, std::vector<TokenId>(positions.size(), TokenId{token}));
+  };
+  h.Join(1);
+  grow(1, 4 * kShared, 0);
+  for (uint64_t id = 2; id <= 101; ++id) {
+    ASSERT_TRUE(h.cache->Fork(SequenceId{id}, SequenceId{1}, 4 * kShared).ok());
+    grow(id, 4, static_cast<int32_t>(id));
+  }
+  const auto best_us = [&](int32_t sessions) {
+    double best = 1e9;
+    for (int i = 0; i < 10; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(h.cache->ListSessions(sessions).sessions.size(), static_cast<size_t>(sessions));
+      const std::chrono::duration<double, std::micro> time =
+          std::chrono::steady_clock::now() - begin;
+      best = std::min(best, time.count());
+    }
+    return best;
+  };
+  const double one_us = best_us(1);
+  EXPECT_LT(best_us(100), 10 * one_us + 100) << one_us;
 }
 
 }  // namespace
