@@ -82,9 +82,8 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* 
   Request& in = request->request;
   if (std::holds_alternative<TokenPrompt>(in.prompt)) return std::nullopt;
   if (const auto* chat = std::get_if<ChatPrompt>(&in.prompt)) {
-    const bool has_tools = !chat->input.tools.is_undefined();
     request->answers = {.is_turn = true,
-                        .calls = has_tools && chat_template_ != nullptr
+                        .calls = chat->may_call_tools && chat_template_ != nullptr
                                      ? chat_template_->tool_format()
                                      : ToolFormat::kNone};
   }

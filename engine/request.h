@@ -69,6 +69,7 @@ struct BeamParams {
 struct ChatPrompt {
   ChatTemplateInput input;
   bool continue_final_message = false;
+  bool may_call_tools = false;  // calls in the answer are run by the client; else they are text
 };
 
 struct TextPrompt {

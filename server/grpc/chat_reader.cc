@@ -48,11 +48,10 @@ Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complain
   return message;
 }
 
-// True when the tools are to be shown to the model.
-bool ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
-  if (in.tool_choice().empty() || in.tool_choice() == "auto") return true;
+openai::ToolChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
+  if (in.tool_choice().empty() || in.tool_choice() == "auto") return openai::ToolChoice::kAuto;
   if (in.tool_choice() != "none") complaint.Refuse("tool_choice", openai::kToolChoiceProblem);
-  return false;
+  return openai::ToolChoice::kNone;
 }
 
 }  // namespace
@@ -78,17 +77,12 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
     complaint.Refuse("continue_final_message", "excludes add_generation_prompt");
   }
-  const bool show_tools = ReadToolChoice(in, complaint);
+  const openai::ToolChoice choice = ReadToolChoice(in, complaint);
   openai::FieldReader fields(body, "");
-  *conversation_bytes =
-      openai::ReadChatMessages(fields, show_tools, complaint.limits(), &prompt.input);
+  *conversation_bytes = openai::ReadChatMessages(fields, choice, complaint.limits(), &prompt);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
-  if (prompt.input.tools.is_undefined()) return prompt;
-  const engine::ToolFormat format = complaint.limits().tools;
-  if (format == engine::ToolFormat::kNone) {
-    complaint.Refuse("tools_json", openai::kToolsProblem);
-  }
-  shown->tools = format;
+  if (!prompt.may_call_tools) return prompt;
+  shown->tools = complaint.limits().tools;
   shown->parallel_tool_calls = in.has_parallel_tool_calls() ? in.parallel_tool_calls() : true;
   return prompt;
 }

@@ -250,8 +250,8 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields) {
   return chat;
 }
 
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits& limits,
-                        engine::ChatTemplateInput* input) {
+size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimits& limits,
+                        engine::ChatPrompt* prompt) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");
   fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
@@ -269,7 +269,8 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
   }
-  const bool with_tools = show_tools && tools != nullptr && !tools->empty();
+  const bool has_tools = tools != nullptr && !tools->empty();
+  const bool with_tools = has_tools && limits.tools != engine::ToolFormat::kNone;
   const engine::MessageForms& forms = limits.message_forms;
   const MessageForm& form = with_tools ? forms.with_tools : forms.without_tools;
   Memory memory{.most = limits.max_conversation_bytes};
@@ -292,9 +293,10 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
     list.push_back(MessageValue(message, name + ".", form, fields, &memory));
     if (!fields.status().ok()) return 0;
   }
-  input->messages = Value::MakeList(std::move(list));
+  engine::ChatTemplateInput& input = prompt->input;
+  input.messages = Value::MakeList(std::move(list));
 
-  if (tools != nullptr && !tools->empty()) {
+  if (has_tools) {
     if (tools->size() > kMaxTools) {
       fields.Refuse("tools",
                     Concat("has ", tools->size(), " tools; at most ", kMaxTools, " are accepted"));
@@ -307,7 +309,12 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
         break;
       }
     }
-    if (show_tools) input->tools = ToTemplateValue(*tools);
+    if (with_tools) {
+      input.tools = ToTemplateValue(*tools);
+      prompt->may_call_tools = choice == ToolChoice::kAuto;
+    } else if (choice == ToolChoice::kAuto) {
+      fields.Refuse("tools", "are not supported: the model's chat template has no place for them");
+    }
   }
   if (documents != nullptr) {
     for (const Json& document : *documents) {
@@ -322,9 +329,9 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
     with_fields = TemplateVariables(extra, documents, effort);
     extra = &with_fields;
   }
-  if (extra != nullptr) input->extra = ToTemplateValue(*extra);
+  if (extra != nullptr) input.extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &input->now);
+  localtime_r(&now, &input.now);
   return memory.bytes;
 }
 

@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPENAI_CHAT_MESSAGES_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
@@ -12,11 +13,13 @@ namespace refrain::server::openai {
 
 inline constexpr size_t kMaxMessages = 16384;
 
-// What is wrong with a choice of tools, and with tools for a model that was taught none.
+// What is wrong with another choice of tools.
 inline constexpr char kToolChoiceProblem[] =
     "is supported only as \"none\" or \"auto\": answers cannot be forced into a form";
-inline constexpr char kToolsProblem[] =
-    "are not supported: the model's chat template has no place for them";
+
+// kNone: calls in the answer are text. The tools are shown all the same, or the conversation so far
+// would not be found in the cache: an agent asks so for its last answer.
+enum class ToolChoice : uint8_t { kAuto, kNone };
 
 // `continue_final_message` and `add_generation_prompt`: of the two one at most, and the latter
 // unless something else is said.
@@ -30,9 +33,10 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields);
 // Other members stay as they are. An effort also sets `enable_thinking`, as in vLLM; members of
 // `chat_template_kwargs` stand above both. Returns about how many bytes of memory the input takes:
 // many times those of its JSON where that holds many small values. One that would take more than it
-// may is refused before it does.
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits& limits,
-                        engine::ChatTemplateInput* input);
+// may is refused before it does. Tools for a template without a place for them are refused where
+// they may be called, else left out.
+size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimits& limits,
+                        engine::ChatPrompt* prompt);
 
 // The text of the last message if it is the assistant's, else none. After ReadChatMessages.
 std::string LastAssistantText(FieldReader& fields);

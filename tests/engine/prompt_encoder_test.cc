@@ -187,6 +187,8 @@ TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
   EXPECT_EQ(answers(chat).calls, ToolFormat::kNone);
   chat.input.tools = one("name", "f");
   EXPECT_TRUE(answers(chat).is_turn);
+  EXPECT_EQ(answers(chat).calls, ToolFormat::kNone) << "shown, but not to be called";
+  chat.may_call_tools = true;
   EXPECT_EQ(answers(chat).calls, ToolFormat::kHermes);
   EXPECT_TRUE(answers(chat, 50).is_turn);
   EXPECT_FALSE(answers(chat, 2).is_turn) << "cut: the next one begins otherwise";

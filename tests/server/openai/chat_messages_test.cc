@@ -107,16 +107,45 @@ TEST(ChatMessages, LeavesOutAnEmptyListOfToolCalls) {
   EXPECT_EQ(Message(*call, 0).FindOrNull("tool_calls"), nullptr);
 }
 
-TEST(ChatMessages, ShowsToolsUnlessTheChoiceIsNone) {
+// With another prompt an agent's last answer would find nothing of its history in the cache.
+TEST(ChatMessages, ShowsToolsWhateverTheChoice) {
   const std::string tools =
       R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}])";
-  const auto input = [](const absl::StatusOr<GenerationCall>& call) {
-    return std::get<engine::ChatPrompt>(call->first().prompt).input;
+  const auto prompt = [](const absl::StatusOr<GenerationCall>& call) {
+    return std::get<engine::ChatPrompt>(call->first().prompt);
   };
-  EXPECT_TRUE(input(Chat(tools)).tools.is_list());
-  EXPECT_TRUE(input(Chat(tools + R"(,"tool_choice":"auto")")).tools.is_list());
-  EXPECT_TRUE(input(Chat(tools + R"(,"tool_choice":"none")")).tools.is_undefined());
-  EXPECT_TRUE(input(Chat("")).tools.is_undefined());
+  for (const char* choice : {"", R"(,"tool_choice":null)", R"(,"tool_choice":"auto")"}) {
+    EXPECT_TRUE(prompt(Chat(tools + choice)).input.tools.is_list());
+    EXPECT_TRUE(prompt(Chat(tools + choice)).may_call_tools);
+  }
+  EXPECT_TRUE(prompt(Chat(tools + R"(,"tool_choice":"none")")).input.tools.is_list());
+  EXPECT_FALSE(prompt(Chat(tools + R"(,"tool_choice":"none")")).may_call_tools);
+  EXPECT_TRUE(prompt(Chat("")).input.tools.is_undefined());
+  EXPECT_FALSE(prompt(Chat("")).may_call_tools);
+}
+
+// A model's two templates may take calls otherwise.
+TEST(ChatMessages, HaveTheFormOfTheTemplateThatShowsTheTools) {
+  ModelLimits limits = Limits();
+  limits.message_forms.with_tools.argument_strings = true;
+  const auto takes_strings = [&](const std::string& members) {
+    const auto call = ParseGenerationCall(
+        Endpoint::kChatCompletions,
+        R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f",)"
+        R"("arguments":"{}"}}]}])" +
+            members + "}",
+        limits);
+    EXPECT_TRUE(call.ok()) << call.status();
+    const auto& calls = Message(*call, 0).FindOrNull("tool_calls")->AsList();
+    const auto& function = calls[0].AsMap().FindOrNull("function")->AsMap();
+    return function.FindOrNull("arguments")->is_string();
+  };
+  const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
+  EXPECT_FALSE(takes_strings(""));
+  EXPECT_TRUE(takes_strings(tools));
+  EXPECT_TRUE(takes_strings(tools + R"(,"tool_choice":"none")"));
+  limits.tools = engine::ToolFormat::kNone;
+  EXPECT_FALSE(takes_strings(tools + R"(,"tool_choice":"none")"));
 }
 
 // The default of a request without functions, which some clients write out.
@@ -125,7 +154,7 @@ TEST(ChatMessages, TakesTheOldNameOfChoosingNoTool) {
   EXPECT_TRUE(call.ok()) << call.status();
 }
 
-TEST(ChatMessages, LooksForCallsOnlyWhereToolsAreShown) {
+TEST(ChatMessages, LooksForCallsOnlyWhereToolsMayBeCalled) {
   const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
   EXPECT_EQ(Chat(tools)->output.tools, engine::ToolFormat::kHermes);
   EXPECT_TRUE(Chat(tools)->output.parallel_tool_calls);
@@ -144,7 +173,9 @@ TEST(ChatMessages, RefusesToolsThatTheTemplateCannotShow) {
     return ParseGenerationCall(Endpoint::kChatCompletions, body + rest, limits);
   };
   EXPECT_EQ(ApiErrorFromStatus(parse("}").status()).param, "tools");
-  EXPECT_TRUE(parse(R"(,"tool_choice":"none"})").ok());
+  const auto unused = parse(R"(,"tool_choice":"none"})");
+  ASSERT_TRUE(unused.ok()) << unused.status();
+  EXPECT_TRUE(std::get<engine::ChatPrompt>(unused->first().prompt).input.tools.is_undefined());
   limits.tools = engine::ToolFormat::kUnknown;
   EXPECT_TRUE(parse("}").ok());
 }
