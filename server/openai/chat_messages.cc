@@ -81,11 +81,35 @@ bool IsNothing(const Json& arguments) {
                                        " \t\r\n") == std::string::npos);
 }
 
-// `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
-// The parsed ones are added to `memory`, and are left out where they are too much.
-Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
-  // One for all calls: they are many times as large as what stands for them in the request.
+// For all calls: they are many times as large as what stands for them in the request.
+const Value& NoArguments() {
   static const Value* const kNoArguments = new Value(Value::MakeMap({}));
+  return *kNoArguments;
+}
+
+// `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string. One
+// that is no object is a call that was cut, or that the model broke: templates fail that look for
+// names in it, on every later turn. The parsed ones are added to `memory`, and are left out where
+// they are too much.
+Value ArgumentsValue(const Json& arguments, const MessageForm& form, Memory* memory) {
+  if (form.argument_strings) {
+    const bool is_text = arguments.is_string() || arguments.is_null();
+    return is_text ? ToTemplateValue(arguments) : Value::String(arguments.dump());
+  }
+  if (arguments.is_object()) return ToTemplateValue(arguments);
+  if (!arguments.is_string() || IsNothing(arguments)) return NoArguments();
+  const auto& text = arguments.get_ref<const std::string&>();
+  const auto parsed = ParseJson(text, {.as_python = true});
+  // The next best to what was generated, whose KV is found in the cache if it is shown as it was.
+  if (!parsed.ok() || !parsed->is_object()) {
+    return form.broken_arguments ? Value::String(text) : NoArguments();
+  }
+  memory->arguments.Add(text.size(), *parsed);
+  memory->bytes += TemplateMemoryOf(*parsed);
+  return memory->problem().empty() ? ToTemplateValue(*parsed) : NoArguments();
+}
+
+Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
   static const Value* const kArguments = new Value(Value::String("arguments"));
   if (!call.is_object()) return ToTemplateValue(call);
   Map map;
@@ -94,29 +118,15 @@ Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
       map.Set(name, ToolCallValue(value, form, memory));
       continue;
     }
-    if (name == "arguments" && value.is_object() && form.argument_strings) {
-      map.Set(name, Value::String(value.dump()));
+    if (name == "arguments") {
+      map.Set(*kArguments, ArgumentsValue(value, form, memory));
       continue;
-    }
-    if (name == "arguments" && IsNothing(value) && !form.argument_strings) {
-      map.Set(*kArguments, *kNoArguments);
-      continue;
-    }
-    if (name == "arguments" && value.is_string() && !form.argument_strings) {
-      const auto& text = value.get_ref<const std::string&>();
-      const auto parsed = ParseJson(text, {.max_depth = 32, .as_python = true});
-      if (parsed.ok() && parsed->is_object()) {
-        memory->arguments.Add(text.size(), *parsed);
-        memory->bytes += TemplateMemoryOf(*parsed);
-        if (memory->problem().empty()) map.Set(name, ToTemplateValue(*parsed));
-        continue;
-      }
     }
     map.Set(name, ToTemplateValue(value));
   }
   const bool is_function = call.contains("name") && !call.contains("function");
   if (is_function && !call.contains("arguments") && !form.argument_strings) {
-    map.Set(*kArguments, *kNoArguments);
+    map.Set(*kArguments, NoArguments());
   }
   return Value::MakeMap(std::move(map));
 }

@@ -28,13 +28,13 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields);
 // Reads `messages`, `tools`, `documents`, `reasoning_effort` and `chat_template_kwargs` into what
 // templates are made for: content is always one string (absent and null are empty, text parts are
 // joined by newlines), arguments of tool calls are objects where the client sent their JSON as
-// text; both but for templates that take an assistant's calls otherwise. Of an assistant's
-// `reasoning` and `reasoning_content` one that is there alone, a string, is shown under both names.
-// Other members stay as they are. An effort also sets `enable_thinking`, as in vLLM; members of
-// `chat_template_kwargs` stand above both. Returns about how many bytes of memory the input takes:
-// many times those of its JSON where that holds many small values. One that would take more than it
-// may is refused before it does. Tools for a template without a place for them are refused where
-// they may be called, else left out.
+// text, {} or that text where it is the JSON of none; both but for templates that take an
+// assistant's calls otherwise. Of an assistant's `reasoning` and `reasoning_content` one that is
+// there alone, a string, is shown under both names. Other members stay as they are. An effort also
+// sets `enable_thinking`, as in vLLM; members of `chat_template_kwargs` stand above both. Returns
+// about how many bytes of memory the input takes: many times those of its JSON where that holds
+// many small values. One that would take more than it may is refused before it does. Tools for a
+// template without a place for them are refused where they may be called, else left out.
 size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimits& limits,
                         engine::ChatPrompt* prompt);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/engine.h"
+#include "engine/text/detokenizer.h"
 #include "server/openai/protocol.h"
 #include "server/served_model.h"
 #include "tests/support/stream_output.h"
@@ -90,6 +91,22 @@ TEST_F(ToolConversationTest, TheLastAnswerFindsTheConversationInTheCache) {
   const engine::Usage last = Ask(body).usage;
   EXPECT_EQ(last.prompt_tokens, second.prompt_tokens);
   EXPECT_EQ(last.cached_tokens, second.prompt_tokens - 1);
+}
+
+// What `max_tokens` cut, here right behind the beginning of the arguments, is no JSON.
+TEST_F(ToolConversationTest, ACallThatWasCutIsFoundInTheCache) {
+  ordered_json body = {{"messages", {{{"role", "user"}, {"content", "Rain in Paris today?"}}}},
+                       {"logit_bias", {{"0", -100}, {"1", -100}, {"2", -100}}},  // control tokens
+                       {"max_tokens", 24}};
+  const engine::StreamBatch first = Ask(body);
+  engine::Detokenizer detokenizer(&engine_->tokenizer());
+  std::string cut;
+  for (const engine::TokenEvent& event : first.tokens) cut += detokenizer.Append(event.token);
+  cut += detokenizer.Flush();
+  AddCall(cut, &body["messages"]);
+  const engine::Usage second = Ask(body).usage;
+  EXPECT_EQ(first.usage.completion_tokens, 24);
+  EXPECT_GE(second.cached_tokens, first.usage.prompt_tokens + 20);
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
 
+#include "server/json.h"
 #include "server/openai/protocol.h"
 #include "server/status_mapping.h"
 
@@ -96,6 +98,54 @@ TEST(ChatMessages, TurnsMissingToolArgumentsIntoAnEmptyObject) {
     limits.message_forms.without_tools.argument_strings = true;
     EXPECT_FALSE(arguments(limits).is_map()) << "the form wants a string: " << member;
   }
+}
+
+// What templates get of a call's arguments, given as JSON.
+engine::jinja::Value ArgumentsOf(const std::string& json, const ModelLimits& limits) {
+  const auto call = ParseGenerationCall(
+      Endpoint::kChatCompletions,
+      R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)" +
+          json + "}}]}]}",
+      limits);
+  EXPECT_TRUE(call.ok()) << call.status();
+  if (!call.ok()) return {};
+  const auto& calls = Message(*call, 0).FindOrNull("tool_calls")->AsList();
+  return *calls[0].AsMap().FindOrNull("function")->AsMap().FindOrNull("arguments");
+}
+
+// A call that was cut, or that the model broke, comes back with every later turn: as it was where
+// the template shows that, or as what no template fails of.
+TEST(ChatMessages, TakesArgumentsThatAreNoObject) {
+  const auto nested = [](int depth) {
+    std::string text = "1";
+    for (int i = 0; i < depth; ++i) text = R"({\"a\":)" + text + "}";
+    return "\"" + text + "\"";
+  };
+  ModelLimits shown = Limits();
+  shown.message_forms.without_tools.broken_arguments = true;
+  for (const std::string& text :
+       {std::string(R"("{\"city\":\"Par")"), std::string(R"("{'city':1}")"),
+        std::string(R"("[1]")"), std::string(R"("\"x\"")"), std::string(R"("{} {}")"),
+        nested(65)}) {
+    const engine::jinja::Value object = ArgumentsOf(text, Limits());
+    ASSERT_TRUE(object.is_map()) << text;
+    EXPECT_TRUE(object.AsMap().entries().empty()) << text;
+    const engine::jinja::Value same = ArgumentsOf(text, shown);
+    ASSERT_TRUE(same.is_string()) << text;
+    EXPECT_EQ(ParseJson(text)->get<std::string>(), same.AsString());
+  }
+  for (const char* other : {"[]", "[1]", "5", "true"}) {
+    for (const ModelLimits& limits : {Limits(), shown}) {
+      const engine::jinja::Value object = ArgumentsOf(other, limits);
+      ASSERT_TRUE(object.is_map()) << other;
+      EXPECT_TRUE(object.AsMap().entries().empty()) << other;
+    }
+    ModelLimits strings = Limits();
+    strings.message_forms.without_tools.argument_strings = true;
+    EXPECT_EQ(ArgumentsOf(other, strings).AsString(), other);
+  }
+  EXPECT_EQ(ArgumentsOf(nested(40), Limits()).AsMap().entries().size(), 1u);
+  EXPECT_TRUE(ArgumentsOf(R"("{\"a\":1}")", shown).is_map());
 }
 
 // Templates raise an error for a list that is there and has not one call.
