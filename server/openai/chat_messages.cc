@@ -53,20 +53,34 @@ struct Memory {
   }
 };
 
-// Content parts to one string; false when a part is not text.
+// The member that has the text of a part of this type; null: it is no text. OpenAI's other API, and
+// other servers' answers that clients send back, have names of their own for text.
+const char* TextMemberOrNull(const Json& type) {
+  constexpr const char* kTextParts[][2] = {{"text", "text"},
+                                           {"input_text", "text"},
+                                           {"output_text", "text"},
+                                           {"refusal", "refusal"},
+                                           {"thinking", "thinking"}};
+  for (const auto& [name, member] : kTextParts) {
+    if (type == name) return member;
+  }
+  return nullptr;
+}
+
+// Content parts to one string; false when a part is not text. One that says nothing is left out.
 bool JoinTextParts(const Json& parts, std::string* text) {
   bool first = true;
   for (const Json& part : parts) {
-    const Json* content = nullptr;
-    if (part.is_string()) {
-      content = &part;
-    } else if (part.is_object() && part.contains("type")) {
-      // What an assistant refused to say is in a part of its own.
-      for (const char* const type : {"text", "refusal"}) {
-        if (part["type"] == type && part.contains(type)) content = &part[type];
-      }
+    const Json* content = &part;
+    if (part.is_object()) {
+      const auto type = part.find("type");
+      const char* const member = type != part.end() ? TextMemberOrNull(*type) : nullptr;
+      if (member == nullptr) return false;
+      const auto said = part.find(member);
+      if (said == part.end() || said->is_null()) continue;
+      content = &*said;
     }
-    if (content == nullptr || !content->is_string()) return false;
+    if (!content->is_string()) return false;
     if (!first) text->push_back('\n');
     first = false;
     text->append(content->get_ref<const std::string&>());

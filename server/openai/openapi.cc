@@ -93,10 +93,12 @@ constexpr char kSchemas[] = R"(
  {"required":["content"],"properties":{"content":{"type":["string","array"]}}}],"properties":{
  "role":{"type":"string","minLength":1,"maxLength":64},
  "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
- {"type":"string"},{"type":"object","required":["type","text"],
- "properties":{"type":{"const":"text"},"text":{"type":"string"}}},
- {"type":"object","required":["type","refusal"],
- "properties":{"type":{"const":"refusal"},"refusal":{"type":"string"}}}]}}]},
+ {"type":"string"},{"type":"object","required":["type"],"properties":{
+ "type":{"enum":["text","input_text","output_text"]},"text":{"type":["string","null"]}}},
+ {"type":"object","required":["type"],
+ "properties":{"type":{"const":"refusal"},"refusal":{"type":["string","null"]}}},
+ {"type":"object","required":["type"],
+ "properties":{"type":{"const":"thinking"},"thinking":{"type":["string","null"]}}}]}}]},
  "tool_calls":{"type":["array","null"]}}},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
  "required":["name"],"properties":{"name":{"type":"string"}}}}},

@@ -45,6 +45,27 @@ TEST(ChatMessages, GivesTemplatesStringsForEveryKindOfContent) {
   EXPECT_EQ(Message(*call, 3).FindOrNull("content")->AsString(), "");
 }
 
+// As vLLM: what others' answers and OpenAI's other API call text is text, and parts that say
+// nothing are left out.
+TEST(ChatMessages, TakesTextByEveryName) {
+  const auto content = [](const std::string& parts) {
+    const auto call = ParseGenerationCall(
+        Endpoint::kChatCompletions, R"({"messages":[{"role":"user","content":[)" + parts + "]}]}",
+        Limits());
+    EXPECT_TRUE(call.ok()) << call.status();
+    return call.ok() ? std::string(Message(*call, 0).FindOrNull("content")->AsString()) : "(none)";
+  };
+  EXPECT_EQ(content(R"("a",{"type":"text","text":"b"},{"type":"input_text","text":"c"},
+                        {"type":"output_text","text":"d"},{"type":"refusal","refusal":"e"},
+                        {"type":"thinking","thinking":"f","closed":true})"),
+            "a\nb\nc\nd\ne\nf");
+  EXPECT_EQ(content(R"({"type":"text","text":null},{"type":"text","text":""},
+                        {"type":"refusal"},{"type":"text","text":"a"},
+                        {"type":"thinking","thinking":null,"text":"b"})"),
+            "\na");
+  EXPECT_EQ(content(R"({"type":"text","text":null})"), "");
+}
+
 TEST(ChatMessages, TurnsToolArgumentsIntoObjects) {
   const auto call = ParseGenerationCall(
       Endpoint::kChatCompletions,
