@@ -31,10 +31,15 @@ void AddJson(const std::string& text, const char* field, Json* object, const cha
 }
 
 // The field that became the member `param` of the JSON that the reader of HTTP's messages sees.
+// JSON is one field, whatever is wrong inside of it.
 std::string FieldOf(std::string_view param) {
-  const std::string_view name = param.substr(param.rfind('.') + 1);
-  const bool holds_json = name == "tools" || name == "chat_template_kwargs" || name == "tool_calls";
-  return Concat(param, holds_json ? "_json" : "");
+  for (const std::string_view name : {"tools", "chat_template_kwargs", "tool_calls"}) {
+    const size_t begin = param.starts_with(name) ? 0 : param.find(Concat(".", name));
+    if (begin == std::string_view::npos) continue;
+    const size_t end = param.find(name, begin) + name.size();
+    return Concat(param.substr(0, end), "_json");
+  }
+  return std::string(param);
 }
 
 Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complaint& complaint) {

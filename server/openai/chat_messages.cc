@@ -2,6 +2,9 @@
 
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/concat.h"
@@ -86,6 +89,50 @@ bool JoinTextParts(const Json& parts, std::string* text) {
     text->append(content->get_ref<const std::string&>());
   }
   return true;
+}
+
+// What is wrong inside of one tool call or tool, and where: ".function.name".
+struct Fault {
+  std::string place;
+  std::string problem;
+};
+
+// Absent and null are the same.
+const Json* MemberOrNull(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+Fault TypeFault(std::string place, std::string_view expected, const Json& value) {
+  return {std::move(place), Concat("must be ", expected, ", not ", JsonTypeName(value))};
+}
+
+// Templates print the name, or add it to a string.
+std::optional<Fault> FaultOfName(const Json& function, std::string place) {
+  const Json* const name = MemberOrNull(function, "name");
+  if (name == nullptr) return Fault{std::move(place), "is required"};
+  if (!name->is_string()) return TypeFault(std::move(place), "a string", *name);
+  return std::nullopt;
+}
+
+// Of an assistant's call as OpenAI has it, or as transformers does: the function's members in the
+// call itself. Old clients send no `id` and no `type`; what arguments there are ArgumentsValue
+// takes.
+std::optional<Fault> FaultOfCall(const Json& call) {
+  if (!call.is_object()) return TypeFault("", "an object", call);
+  for (const char* const member : {"id", "type"}) {
+    const Json* const value = MemberOrNull(call, member);
+    if (value != nullptr && !value->is_string()) {
+      return TypeFault(Concat(".", member), "a string", *value);
+    }
+  }
+  const Json* const function = MemberOrNull(call, "function");
+  if (function == nullptr) {
+    if (MemberOrNull(call, "name") == nullptr) return Fault{".function", "is required"};
+    return FaultOfName(call, ".name");
+  }
+  if (!function->is_object()) return TypeFault(".function", "an object", *function);
+  return FaultOfName(*function, ".function.name");
 }
 
 // How clients send a call without arguments.
@@ -175,7 +222,15 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
   } else if (role != "assistant") {
     fields.Refuse("content", "is required");
   }
+  fields.String("name");
+  fields.String("tool_call_id");
   const Json* tool_calls = fields.ArrayOrNull("tool_calls");
+  for (size_t i = 0; tool_calls != nullptr && i < tool_calls->size(); ++i) {
+    const std::optional<Fault> fault = FaultOfCall((*tool_calls)[i]);
+    if (!fault.has_value()) continue;
+    fields.Refuse(Concat("tool_calls[", i, "]", fault->place), fault->problem);
+    break;
+  }
   all.Fail(fields.status());
   const bool has_calls = role == "assistant" && tool_calls != nullptr && !tool_calls->empty();
   const bool no_content = has_calls && form.null_content && content.empty();
@@ -204,6 +259,22 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
   }
   if (role == "assistant") NameReasoningTwice(&map);
   return Value::MakeMap(std::move(map));
+}
+
+void CheckTools(const Json& tools, FieldReader& fields) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Json& tool = tools[i];
+    const Json* const function = tool.is_object() ? MemberOrNull(tool, "function") : nullptr;
+    if (function == nullptr || !function->is_object() || FaultOfName(*function, "").has_value()) {
+      return fields.Refuse(
+          "tools", "must be an array of {\"type\":\"function\",\"function\":{\"name\":...}}");
+    }
+    const Json* const parameters = MemberOrNull(*function, "parameters");
+    if (parameters == nullptr || parameters->is_object()) continue;
+    const Fault fault =
+        TypeFault(Concat("tools[", i, "].function.parameters"), "an object", *parameters);
+    return fields.Refuse(fault.place, fault.problem);
+  }
 }
 
 // The template's variables: chat_template_kwargs, and what it lacks of those that other fields set.
@@ -325,14 +396,7 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
       fields.Refuse("tools",
                     Concat("has ", tools->size(), " tools; at most ", kMaxTools, " are accepted"));
     }
-    for (const Json& tool : *tools) {
-      if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object() ||
-          !tool["function"].contains("name") || !tool["function"]["name"].is_string()) {
-        fields.Refuse("tools",
-                      "must be an array of {\"type\":\"function\",\"function\":{\"name\":...}}");
-        break;
-      }
-    }
+    CheckTools(*tools, fields);
     if (with_tools) {
       input.tools = ToTemplateValue(*tools);
       prompt->may_call_tools = choice == ToolChoice::kAuto;

@@ -80,6 +80,28 @@ TEST(ChatMessages, TurnsToolArgumentsIntoObjects) {
   EXPECT_EQ(arguments->AsMap().entries()[0].key.AsString(), "z");
 }
 
+// What others send than OpenAI's own clients, old ones among them.
+TEST(ChatMessages, TakesCallsWithLessThanTheirMembers) {
+  for (const char* call :
+       {R"({"function":{"name":"f"}})", R"({"name":"f","arguments":{"a":1}})",
+        R"({"id":null,"type":null,"name":null,"function":{"name":"f","arguments":null}})",
+        R"({"name":"f","function":null})", R"({"id":"","type":"function","index":0,
+            "function":{"name":"","arguments":{"a":1},"description":null},"x":[]})"}) {
+    const auto parsed = ParseGenerationCall(
+        Endpoint::kChatCompletions,
+        R"({"messages":[{"role":"assistant","name":null,"tool_calls":[)" + std::string(call) +
+            R"(]},{"role":"tool","tool_call_id":null,"content":""},
+               {"role":"user","content":"","tool_calls":null}]})",
+        Limits());
+    EXPECT_TRUE(parsed.ok()) << call << parsed.status();
+  }
+  for (const char* function :
+       {R"({"name":"f"})", R"({"name":"f","description":null,"parameters":null,"strict":null})"}) {
+    const auto parsed = Chat(R"(,"tools":[{"function":)" + std::string(function) + "}]");
+    EXPECT_TRUE(parsed.ok()) << function << parsed.status();
+  }
+}
+
 // What a model wrote, and a client sends back with the next turn.
 TEST(ChatMessages, TakesToolArgumentsAsPythonDoes) {
   const auto call = ParseGenerationCall(
