@@ -13,7 +13,7 @@ namespace refrain::engine {
 // What a request's answers are to its client.
 struct AnswerForm {
   bool is_turn = false;                  // of a conversation that we rendered
-  ToolFormat calls = ToolFormat::kNone;  // kNone: it was given no tools
+  ToolFormat calls = ToolFormat::kNone;  // kNone: it calls no tools
 };
 
 // What an answer leaves its client to do, for the eviction policy: who was told to run a tool sends
@@ -22,7 +22,7 @@ struct AnswerForm {
 // parsed. kOther where the answer was cut short, is none of a conversation, or may be a call in an
 // unknown format.
 //
-// Pure; looks at the bytes of `generated` once, and only where the request has tools.
+// Pure; looks at the bytes of `generated` once, and only where tools may be called.
 kvcache::AnswerEnd AnswerEndOf(const AnswerForm& form, FinishReason reason,
                                const Tokenizer& tokenizer,
                                std::span<const kvcache::TokenId> generated);

@@ -82,9 +82,8 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* 
   Request& in = request->request;
   if (std::holds_alternative<TokenPrompt>(in.prompt)) return std::nullopt;
   if (const auto* chat = std::get_if<ChatPrompt>(&in.prompt)) {
-    const bool has_tools = !chat->input.tools.is_undefined();
     request->answers = {.is_turn = true,
-                        .calls = has_tools && chat_template_ != nullptr
+                        .calls = chat->may_call_tools && chat_template_ != nullptr
                                      ? chat_template_->tool_format()
                                      : ToolFormat::kNone};
   }
@@ -161,13 +160,15 @@ absl::StatusOr<std::vector<TokenId>> PromptEncoder::TokenizeText(const PromptTex
   return ids;
 }
 
-// What is left is no turn of its conversation any more.
+// A bos that the tokenizer put before the text stays, and counts, as with Hugging Face's
+// tokenizers: models that always saw one need it. What is left is no turn of its conversation any
+// more.
 void PromptEncoder::Truncate(EncodedRequest* request) {
   const auto& kept = request->request.keep_prompt_tokens;
   std::vector<TokenId>& prompt = request->prompt;
   if (!kept.has_value() || prompt.size() <= static_cast<size_t>(*kept)) return;
-  prompt.erase(prompt.begin(), prompt.end() - *kept);
-  request->added_bos = false;
+  const int32_t in_front = request->added_bos ? 1 : 0;
+  prompt.erase(prompt.begin() + in_front, prompt.end() - (*kept - in_front));
   request->truncated = true;
   // No turn of its conversation any more: the next one will begin otherwise.
   request->turn.reset();

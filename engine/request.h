@@ -69,6 +69,7 @@ struct BeamParams {
 struct ChatPrompt {
   ChatTemplateInput input;
   bool continue_final_message = false;
+  bool may_call_tools = false;  // calls in the answer are run by the client; else they are text
 };
 
 struct TextPrompt {
@@ -108,9 +109,10 @@ struct Request {
   LogprobParams logprobs;
   bool echo = false;         // the prompt's tokens are part of the output of every choice
   bool tell_prompt = false;  // the prompt's tokens are told, once, as choice 0's
-  std::optional<int32_t> keep_prompt_tokens;  // only the prompt's last so many count; none = all
-  int32_t priority = 0;                       // lower first, under the priority policy
-  std::string tenant;                         // API key's name, "" = none
+  // Only the prompt's last so many count, an added bos among them; none = all.
+  std::optional<int32_t> keep_prompt_tokens;
+  int32_t priority = 0;      // lower first, under the priority policy
+  std::string tenant;        // API key's name, "" = none
   double tenant_weight = 1;  // of the tenant's share where tenants compete; the last one counts
   bool keep_cached = false;  // a hint: its prompt will come again
   std::string cache_salt;    // adds to the namespace; at most kMaxCacheSaltCharacters

@@ -13,6 +13,7 @@ using jinja::Value;
 constexpr char kName[] = "name_of_argument";
 constexpr char kText[] = "text_of_argument";
 constexpr char kJson[] = R"({"name_of_argument": "text_of_argument"})";
+constexpr char kBroken[] = R"({"name_of_argument": "text_of_argu)";
 constexpr char kRepresentation[] = "{'name_of_argument': 'text_of_argument'}";  // Python's
 
 Value MapOf(std::initializer_list<std::pair<const char*, Value>> entries) {
@@ -24,8 +25,7 @@ Value MapOf(std::initializer_list<std::pair<const char*, Value>> entries) {
 Value Text(const char* text) { return Value::String(text); }
 
 // A question, a call and its result. Some templates ask for ids of nine letters and digits.
-Value Conversation(const MessageForm& form) {
-  const Value arguments = form.argument_strings ? Text(kJson) : MapOf({{kName, Text(kText)}});
+Value Conversation(const MessageForm& form, const Value& arguments) {
   const Value call = MapOf({{"id", Text("call00001")},
                             {"type", Text("function")},
                             {"function", MapOf({{"name", Text("f")}, {"arguments", arguments}})}});
@@ -48,15 +48,13 @@ Value Tools() {
                                                      {"parameters", parameters}})}})});
 }
 
-}  // namespace
-
-MessageForm DetectMessageForm(TrialRender render) {
-  const Value tools = Tools();
+MessageForm FormOfWholeCalls(TrialRender render, const Value& tools) {
   std::optional<MessageForm> shown;
   for (const bool argument_strings : {false, true}) {
     for (const bool null_content : {false, true}) {
       const MessageForm form{.null_content = null_content, .argument_strings = argument_strings};
-      const absl::StatusOr<std::string> text = render(Conversation(form), tools);
+      const Value arguments = argument_strings ? Text(kJson) : MapOf({{kName, Text(kText)}});
+      const absl::StatusOr<std::string> text = render(Conversation(form, arguments), tools);
       if (!text.ok()) continue;
       const std::string_view rendered = *text;
       if (rendered.find(kText) == std::string_view::npos) continue;
@@ -67,6 +65,16 @@ MessageForm DetectMessageForm(TrialRender render) {
     }
   }
   return shown.value_or(MessageForm());
+}
+
+}  // namespace
+
+MessageForm DetectMessageForm(TrialRender render) {
+  const Value tools = Tools();
+  MessageForm form = FormOfWholeCalls(render, tools);
+  const absl::StatusOr<std::string> broken = render(Conversation(form, Text(kBroken)), tools);
+  form.broken_arguments = broken.ok() && broken->find(kBroken) != std::string::npos;
+  return form;
 }
 
 }  // namespace refrain::engine

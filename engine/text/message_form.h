@@ -15,6 +15,9 @@ namespace refrain::engine {
 struct MessageForm {
   bool null_content = false;      // where there is no text, `content` is none, not ""
   bool argument_strings = false;  // `arguments` are JSON as text, not the object
+  // Arguments that are a text are shown as they are, whatever they say: so those of a call that was
+  // cut or that the model broke. Else they must be an object.
+  bool broken_arguments = false;
 
   bool operator==(const MessageForm&) const = default;
 };

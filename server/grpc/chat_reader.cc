@@ -31,10 +31,15 @@ void AddJson(const std::string& text, const char* field, Json* object, const cha
 }
 
 // The field that became the member `param` of the JSON that the reader of HTTP's messages sees.
+// JSON is one field, whatever is wrong inside of it.
 std::string FieldOf(std::string_view param) {
-  const std::string_view name = param.substr(param.rfind('.') + 1);
-  const bool holds_json = name == "tools" || name == "chat_template_kwargs" || name == "tool_calls";
-  return Concat(param, holds_json ? "_json" : "");
+  for (const std::string_view name : {"tools", "chat_template_kwargs", "tool_calls"}) {
+    const size_t begin = param.starts_with(name) ? 0 : param.find(Concat(".", name));
+    if (begin == std::string_view::npos) continue;
+    const size_t end = param.find(name, begin) + name.size();
+    return Concat(param.substr(0, end), "_json");
+  }
+  return std::string(param);
 }
 
 Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complaint& complaint) {
@@ -48,11 +53,10 @@ Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complain
   return message;
 }
 
-// True when the tools are to be shown to the model.
-bool ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
-  if (in.tool_choice().empty() || in.tool_choice() == "auto") return true;
+openai::ToolChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
+  if (in.tool_choice().empty() || in.tool_choice() == "auto") return openai::ToolChoice::kAuto;
   if (in.tool_choice() != "none") complaint.Refuse("tool_choice", openai::kToolChoiceProblem);
-  return false;
+  return openai::ToolChoice::kNone;
 }
 
 }  // namespace
@@ -78,17 +82,12 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
     complaint.Refuse("continue_final_message", "excludes add_generation_prompt");
   }
-  const bool show_tools = ReadToolChoice(in, complaint);
+  const openai::ToolChoice choice = ReadToolChoice(in, complaint);
   openai::FieldReader fields(body, "");
-  *conversation_bytes =
-      openai::ReadChatMessages(fields, show_tools, complaint.limits(), &prompt.input);
+  *conversation_bytes = openai::ReadChatMessages(fields, choice, complaint.limits(), &prompt);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
-  if (prompt.input.tools.is_undefined()) return prompt;
-  const engine::ToolFormat format = complaint.limits().tools;
-  if (format == engine::ToolFormat::kNone) {
-    complaint.Refuse("tools_json", openai::kToolsProblem);
-  }
-  shown->tools = format;
+  if (!prompt.may_call_tools) return prompt;
+  shown->tools = complaint.limits().tools;
   shown->parallel_tool_calls = in.has_parallel_tool_calls() ? in.parallel_tool_calls() : true;
   return prompt;
 }

@@ -2,6 +2,9 @@
 
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/concat.h"
@@ -53,25 +56,83 @@ struct Memory {
   }
 };
 
-// Content parts to one string; false when a part is not text.
+// The member that has the text of a part of this type; null: it is no text. OpenAI's other API, and
+// other servers' answers that clients send back, have names of their own for text.
+const char* TextMemberOrNull(const Json& type) {
+  constexpr const char* kTextParts[][2] = {{"text", "text"},
+                                           {"input_text", "text"},
+                                           {"output_text", "text"},
+                                           {"refusal", "refusal"},
+                                           {"thinking", "thinking"}};
+  for (const auto& [name, member] : kTextParts) {
+    if (type == name) return member;
+  }
+  return nullptr;
+}
+
+// Content parts to one string; false when a part is not text. One that says nothing is left out.
 bool JoinTextParts(const Json& parts, std::string* text) {
   bool first = true;
   for (const Json& part : parts) {
-    const Json* content = nullptr;
-    if (part.is_string()) {
-      content = &part;
-    } else if (part.is_object() && part.contains("type")) {
-      // What an assistant refused to say is in a part of its own.
-      for (const char* const type : {"text", "refusal"}) {
-        if (part["type"] == type && part.contains(type)) content = &part[type];
-      }
+    const Json* content = &part;
+    if (part.is_object()) {
+      const auto type = part.find("type");
+      const char* const member = type != part.end() ? TextMemberOrNull(*type) : nullptr;
+      if (member == nullptr) return false;
+      const auto said = part.find(member);
+      if (said == part.end() || said->is_null()) continue;
+      content = &*said;
     }
-    if (content == nullptr || !content->is_string()) return false;
+    if (!content->is_string()) return false;
     if (!first) text->push_back('\n');
     first = false;
     text->append(content->get_ref<const std::string&>());
   }
   return true;
+}
+
+// What is wrong inside of one tool call or tool, and where: ".function.name".
+struct Fault {
+  std::string place;
+  std::string problem;
+};
+
+// Absent and null are the same.
+const Json* MemberOrNull(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+Fault TypeFault(std::string place, std::string_view expected, const Json& value) {
+  return {std::move(place), Concat("must be ", expected, ", not ", JsonTypeName(value))};
+}
+
+// Templates print the name, or add it to a string.
+std::optional<Fault> FaultOfName(const Json& function, std::string place) {
+  const Json* const name = MemberOrNull(function, "name");
+  if (name == nullptr) return Fault{std::move(place), "is required"};
+  if (!name->is_string()) return TypeFault(std::move(place), "a string", *name);
+  return std::nullopt;
+}
+
+// Of an assistant's call as OpenAI has it, or as transformers does: the function's members in the
+// call itself. Old clients send no `id` and no `type`; what arguments there are ArgumentsValue
+// takes.
+std::optional<Fault> FaultOfCall(const Json& call) {
+  if (!call.is_object()) return TypeFault("", "an object", call);
+  for (const char* const member : {"id", "type"}) {
+    const Json* const value = MemberOrNull(call, member);
+    if (value != nullptr && !value->is_string()) {
+      return TypeFault(Concat(".", member), "a string", *value);
+    }
+  }
+  const Json* const function = MemberOrNull(call, "function");
+  if (function == nullptr) {
+    if (MemberOrNull(call, "name") == nullptr) return Fault{".function", "is required"};
+    return FaultOfName(call, ".name");
+  }
+  if (!function->is_object()) return TypeFault(".function", "an object", *function);
+  return FaultOfName(*function, ".function.name");
 }
 
 // How clients send a call without arguments.
@@ -81,11 +142,35 @@ bool IsNothing(const Json& arguments) {
                                        " \t\r\n") == std::string::npos);
 }
 
-// `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string.
-// The parsed ones are added to `memory`, and are left out where they are too much.
-Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
-  // One for all calls: they are many times as large as what stands for them in the request.
+// For all calls: they are many times as large as what stands for them in the request.
+const Value& NoArguments() {
   static const Value* const kNoArguments = new Value(Value::MakeMap({}));
+  return *kNoArguments;
+}
+
+// `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string. One
+// that is no object is a call that was cut, or that the model broke: templates fail that look for
+// names in it, on every later turn. The parsed ones are added to `memory`, and are left out where
+// they are too much.
+Value ArgumentsValue(const Json& arguments, const MessageForm& form, Memory* memory) {
+  if (form.argument_strings) {
+    const bool is_text = arguments.is_string() || arguments.is_null();
+    return is_text ? ToTemplateValue(arguments) : Value::String(arguments.dump());
+  }
+  if (arguments.is_object()) return ToTemplateValue(arguments);
+  if (!arguments.is_string() || IsNothing(arguments)) return NoArguments();
+  const auto& text = arguments.get_ref<const std::string&>();
+  const auto parsed = ParseJson(text, {.as_python = true});
+  // The next best to what was generated, whose KV is found in the cache if it is shown as it was.
+  if (!parsed.ok() || !parsed->is_object()) {
+    return form.broken_arguments ? Value::String(text) : NoArguments();
+  }
+  memory->arguments.Add(text.size(), *parsed);
+  memory->bytes += TemplateMemoryOf(*parsed);
+  return memory->problem().empty() ? ToTemplateValue(*parsed) : NoArguments();
+}
+
+Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
   static const Value* const kArguments = new Value(Value::String("arguments"));
   if (!call.is_object()) return ToTemplateValue(call);
   Map map;
@@ -94,29 +179,15 @@ Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
       map.Set(name, ToolCallValue(value, form, memory));
       continue;
     }
-    if (name == "arguments" && value.is_object() && form.argument_strings) {
-      map.Set(name, Value::String(value.dump()));
+    if (name == "arguments") {
+      map.Set(*kArguments, ArgumentsValue(value, form, memory));
       continue;
-    }
-    if (name == "arguments" && IsNothing(value) && !form.argument_strings) {
-      map.Set(*kArguments, *kNoArguments);
-      continue;
-    }
-    if (name == "arguments" && value.is_string() && !form.argument_strings) {
-      const auto& text = value.get_ref<const std::string&>();
-      const auto parsed = ParseJson(text, {.max_depth = 32, .as_python = true});
-      if (parsed.ok() && parsed->is_object()) {
-        memory->arguments.Add(text.size(), *parsed);
-        memory->bytes += TemplateMemoryOf(*parsed);
-        if (memory->problem().empty()) map.Set(name, ToTemplateValue(*parsed));
-        continue;
-      }
     }
     map.Set(name, ToTemplateValue(value));
   }
   const bool is_function = call.contains("name") && !call.contains("function");
   if (is_function && !call.contains("arguments") && !form.argument_strings) {
-    map.Set(*kArguments, *kNoArguments);
+    map.Set(*kArguments, NoArguments());
   }
   return Value::MakeMap(std::move(map));
 }
@@ -151,7 +222,15 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
   } else if (role != "assistant") {
     fields.Refuse("content", "is required");
   }
+  fields.String("name");
+  fields.String("tool_call_id");
   const Json* tool_calls = fields.ArrayOrNull("tool_calls");
+  for (size_t i = 0; tool_calls != nullptr && i < tool_calls->size(); ++i) {
+    const std::optional<Fault> fault = FaultOfCall((*tool_calls)[i]);
+    if (!fault.has_value()) continue;
+    fields.Refuse(Concat("tool_calls[", i, "]", fault->place), fault->problem);
+    break;
+  }
   all.Fail(fields.status());
   const bool has_calls = role == "assistant" && tool_calls != nullptr && !tool_calls->empty();
   const bool no_content = has_calls && form.null_content && content.empty();
@@ -180,6 +259,22 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
   }
   if (role == "assistant") NameReasoningTwice(&map);
   return Value::MakeMap(std::move(map));
+}
+
+void CheckTools(const Json& tools, FieldReader& fields) {
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Json& tool = tools[i];
+    const Json* const function = tool.is_object() ? MemberOrNull(tool, "function") : nullptr;
+    if (function == nullptr || !function->is_object() || FaultOfName(*function, "").has_value()) {
+      return fields.Refuse(
+          "tools", "must be an array of {\"type\":\"function\",\"function\":{\"name\":...}}");
+    }
+    const Json* const parameters = MemberOrNull(*function, "parameters");
+    if (parameters == nullptr || parameters->is_object()) continue;
+    const Fault fault =
+        TypeFault(Concat("tools[", i, "].function.parameters"), "an object", *parameters);
+    return fields.Refuse(fault.place, fault.problem);
+  }
 }
 
 // The template's variables: chat_template_kwargs, and what it lacks of those that other fields set.
@@ -250,8 +345,8 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields) {
   return chat;
 }
 
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits& limits,
-                        engine::ChatTemplateInput* input) {
+size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimits& limits,
+                        engine::ChatPrompt* prompt) {
   fields.Describe("messages", R"({"type":"array","minItems":1,"maxItems":16384,"items":)"
                               R"({"$ref":"#/components/schemas/Message"}})");
   fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
@@ -269,7 +364,8 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
   }
-  const bool with_tools = show_tools && tools != nullptr && !tools->empty();
+  const bool has_tools = tools != nullptr && !tools->empty();
+  const bool with_tools = has_tools && limits.tools != engine::ToolFormat::kNone;
   const engine::MessageForms& forms = limits.message_forms;
   const MessageForm& form = with_tools ? forms.with_tools : forms.without_tools;
   Memory memory{.most = limits.max_conversation_bytes};
@@ -292,22 +388,21 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
     list.push_back(MessageValue(message, name + ".", form, fields, &memory));
     if (!fields.status().ok()) return 0;
   }
-  input->messages = Value::MakeList(std::move(list));
+  engine::ChatTemplateInput& input = prompt->input;
+  input.messages = Value::MakeList(std::move(list));
 
-  if (tools != nullptr && !tools->empty()) {
+  if (has_tools) {
     if (tools->size() > kMaxTools) {
       fields.Refuse("tools",
                     Concat("has ", tools->size(), " tools; at most ", kMaxTools, " are accepted"));
     }
-    for (const Json& tool : *tools) {
-      if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object() ||
-          !tool["function"].contains("name") || !tool["function"]["name"].is_string()) {
-        fields.Refuse("tools",
-                      "must be an array of {\"type\":\"function\",\"function\":{\"name\":...}}");
-        break;
-      }
+    CheckTools(*tools, fields);
+    if (with_tools) {
+      input.tools = ToTemplateValue(*tools);
+      prompt->may_call_tools = choice == ToolChoice::kAuto;
+    } else if (choice == ToolChoice::kAuto) {
+      fields.Refuse("tools", "are not supported: the model's chat template has no place for them");
     }
-    if (show_tools) input->tools = ToTemplateValue(*tools);
   }
   if (documents != nullptr) {
     for (const Json& document : *documents) {
@@ -322,9 +417,9 @@ size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits&
     with_fields = TemplateVariables(extra, documents, effort);
     extra = &with_fields;
   }
-  if (extra != nullptr) input->extra = ToTemplateValue(*extra);
+  if (extra != nullptr) input.extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
-  localtime_r(&now, &input->now);
+  localtime_r(&now, &input.now);
   return memory.bytes;
 }
 

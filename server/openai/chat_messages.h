@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPENAI_CHAT_MESSAGES_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
@@ -12,11 +13,13 @@ namespace refrain::server::openai {
 
 inline constexpr size_t kMaxMessages = 16384;
 
-// What is wrong with a choice of tools, and with tools for a model that was taught none.
+// What is wrong with another choice of tools.
 inline constexpr char kToolChoiceProblem[] =
     "is supported only as \"none\" or \"auto\": answers cannot be forced into a form";
-inline constexpr char kToolsProblem[] =
-    "are not supported: the model's chat template has no place for them";
+
+// kNone: calls in the answer are text. The tools are shown all the same, or the conversation so far
+// would not be found in the cache: an agent asks so for its last answer.
+enum class ToolChoice : uint8_t { kAuto, kNone };
 
 // `continue_final_message` and `add_generation_prompt`: of the two one at most, and the latter
 // unless something else is said.
@@ -25,14 +28,15 @@ engine::ChatPrompt ReadChatOptions(FieldReader& fields);
 // Reads `messages`, `tools`, `documents`, `reasoning_effort` and `chat_template_kwargs` into what
 // templates are made for: content is always one string (absent and null are empty, text parts are
 // joined by newlines), arguments of tool calls are objects where the client sent their JSON as
-// text; both but for templates that take an assistant's calls otherwise. Of an assistant's
-// `reasoning` and `reasoning_content` one that is there alone, a string, is shown under both names.
-// Other members stay as they are. An effort also sets `enable_thinking`, as in vLLM; members of
-// `chat_template_kwargs` stand above both. Returns about how many bytes of memory the input takes:
-// many times those of its JSON where that holds many small values. One that would take more than it
-// may is refused before it does.
-size_t ReadChatMessages(FieldReader& fields, bool show_tools, const ModelLimits& limits,
-                        engine::ChatTemplateInput* input);
+// text, {} or that text where it is the JSON of none; both but for templates that take an
+// assistant's calls otherwise. Of an assistant's `reasoning` and `reasoning_content` one that is
+// there alone, a string, is shown under both names. Other members stay as they are. An effort also
+// sets `enable_thinking`, as in vLLM; members of `chat_template_kwargs` stand above both. Returns
+// about how many bytes of memory the input takes: many times those of its JSON where that holds
+// many small values. One that would take more than it may is refused before it does. Tools for a
+// template without a place for them are refused where they may be called, else left out.
+size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimits& limits,
+                        engine::ChatPrompt* prompt);
 
 // The text of the last message if it is the assistant's, else none. After ReadChatMessages.
 std::string LastAssistantText(FieldReader& fields);

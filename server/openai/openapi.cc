@@ -93,13 +93,21 @@ constexpr char kSchemas[] = R"(
  {"required":["content"],"properties":{"content":{"type":["string","array"]}}}],"properties":{
  "role":{"type":"string","minLength":1,"maxLength":64},
  "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
- {"type":"string"},{"type":"object","required":["type","text"],
- "properties":{"type":{"const":"text"},"text":{"type":"string"}}},
- {"type":"object","required":["type","refusal"],
- "properties":{"type":{"const":"refusal"},"refusal":{"type":"string"}}}]}}]},
- "tool_calls":{"type":["array","null"]}}},
+ {"type":"string"},{"type":"object","required":["type"],"properties":{
+ "type":{"enum":["text","input_text","output_text"]},"text":{"type":["string","null"]}}},
+ {"type":"object","required":["type"],
+ "properties":{"type":{"const":"refusal"},"refusal":{"type":["string","null"]}}},
+ {"type":"object","required":["type"],
+ "properties":{"type":{"const":"thinking"},"thinking":{"type":["string","null"]}}}]}}]},
+ "name":{"type":["string","null"]},"tool_call_id":{"type":["string","null"]},
+ "tool_calls":{"type":["array","null"],"items":{"$ref":"#/components/schemas/MadeToolCall"}}}},
+"MadeToolCall":{"type":"object","properties":{"id":{"type":["string","null"]},
+ "type":{"type":["string","null"]}},"anyOf":[{"required":["function"],"properties":{
+ "function":{"type":"object","required":["name"],"properties":{"name":{"type":"string"}}}}},
+ {"required":["name"],"properties":{"name":{"type":"string"},"function":{"type":"null"}}}]},
 "Tool":{"type":"object","required":["function"],"properties":{"function":{"type":"object",
- "required":["name"],"properties":{"name":{"type":"string"}}}}},
+ "required":["name"],"properties":{"name":{"type":"string"},
+ "parameters":{"type":["object","null"]}}}}},
 "TokenizeRequest":{"type":"object","oneOf":[
  {"required":["prompt"],"properties":{"prompt":{"type":"string"},"messages":{"type":"null"}}},
  {"required":["messages"],"properties":{"prompt":{"type":"null"},

@@ -114,15 +114,14 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
 
 // --- /v1/chat/completions ---
 
-// True when the tools are to be shown to the model.
-bool ReadToolChoice(FieldReader& fields) {
+ToolChoice ReadToolChoice(FieldReader& fields) {
   fields.Describe("tool_choice", R"({"enum":["none","auto",null]})");
   const Json* choice = fields.AnyOrNull("tool_choice");
-  if (choice == nullptr) return true;
-  if (choice->is_string() && *choice == "auto") return true;
-  if (choice->is_string() && *choice == "none") return false;
+  if (choice == nullptr) return ToolChoice::kAuto;
+  if (choice->is_string() && *choice == "auto") return ToolChoice::kAuto;
+  if (choice->is_string() && *choice == "none") return ToolChoice::kNone;
   fields.Refuse("tool_choice", kToolChoiceProblem);
-  return false;
+  return ToolChoice::kNone;
 }
 
 // The names that tools had before. "none" is what a request without functions means anyway.
@@ -171,16 +170,11 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   for (const char* name : {"verbosity", "modalities"}) fields.Ignore(name);
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
-  const bool show_tools = ReadToolChoice(fields);
-  call->conversation_bytes = ReadChatMessages(fields, show_tools, limits, &prompt.input);
+  const ToolChoice choice = ReadToolChoice(fields);
+  call->conversation_bytes = ReadChatMessages(fields, choice, limits, &prompt);
   if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
   call->conversation_bytes += call->output.prefix.size();
-  if (!prompt.input.tools.is_undefined()) {
-    if (limits.tools == engine::ToolFormat::kNone) {
-      fields.Refuse("tools", kToolsProblem);
-    }
-    call->output.tools = limits.tools;
-  }
+  if (prompt.may_call_tools) call->output.tools = limits.tools;
   request.prompt = std::move(prompt);
 }
 

@@ -46,10 +46,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   call.token_strings = fields.Bool("return_token_strs").value_or(false);
   engine::ChatPrompt chat = ReadChatOptions(fields);
   if (is_chat) {
-    ReadChatMessages(fields, /*show_tools=*/true, limits, &chat.input);
-    if (!chat.input.tools.is_undefined() && limits.tools == engine::ToolFormat::kNone) {
-      fields.Refuse("tools", kToolsProblem);
-    }
+    ReadChatMessages(fields, ToolChoice::kAuto, limits, &chat);
   } else if (!prompt.has_value()) {
     fields.Refuse("prompt", "is required, or 'messages'");
   } else if (fields.AnyOrNull("messages") != nullptr) {

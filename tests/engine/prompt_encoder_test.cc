@@ -55,6 +55,29 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   EXPECT_FALSE(status_.ok());
 }
 
+// As Hugging Face's tokenizers cut: it counts as one of those that are kept.
+TEST_F(PromptEncoderTest, KeepsTheBosOfATruncatedPrompt) {
+  tokenizer_.bos_token = T(7);
+  Request request;
+  const auto kept = [&](int32_t tokens) {
+    request.keep_prompt_tokens = tokens;
+    const EncodedRequest encoded = Encode(request);
+    EXPECT_TRUE(status_.ok()) << status_;
+    EXPECT_EQ(encoded.truncated, tokens < 5);
+    return encoded.prompt;
+  };
+  request.prompt = TextPrompt{.text = "abcd"};
+  EXPECT_THAT(kept(5), ElementsAre(T(7), T('a' % 24), T('b' % 24), T('c' % 24), T('d' % 24)));
+  EXPECT_THAT(kept(3), ElementsAre(T(7), T('c' % 24), T('d' % 24)));
+  EXPECT_THAT(kept(2), ElementsAre(T(7), T('d' % 24)));
+  EXPECT_THAT(kept(1), ElementsAre(T(7)));
+  // One that the client wrote is a token like others.
+  request.prompt = TokenPrompt{.ids = {T(7), T(1), T(2), T(3), T(4)}};
+  EXPECT_THAT(kept(2), ElementsAre(T(3), T(4)));
+  request.prompt = TextPrompt{.text = "abcde", .add_special_tokens = false};
+  EXPECT_THAT(kept(2), ElementsAre(T('d' % 24), T('e' % 24)));
+}
+
 // A client that sent it, or did without it, has no added one.
 TEST_F(PromptEncoderTest, TellsABosThatTheTextDoesNotSpell) {
   const auto added = [&](std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt,
@@ -70,7 +93,8 @@ TEST_F(PromptEncoderTest, TellsABosThatTheTextDoesNotSpell) {
   EXPECT_FALSE(added(TextPrompt{.text = "ab", .add_special_tokens = false}));
   EXPECT_FALSE(added(TokenPrompt{.ids = {T(7), T(1)}}));
   EXPECT_TRUE(added(TextPrompt{.text = "ab"}, 3));
-  EXPECT_FALSE(added(TextPrompt{.text = "ab"}, 2));
+  EXPECT_TRUE(added(TextPrompt{.text = "ab"}, 2));
+  EXPECT_TRUE(added(TextPrompt{.text = "ab"}, 1));
 }
 
 // Of the context of 8 there is room for so many tokens as are asked for at least, or it is said.
@@ -187,6 +211,8 @@ TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
   EXPECT_EQ(answers(chat).calls, ToolFormat::kNone);
   chat.input.tools = one("name", "f");
   EXPECT_TRUE(answers(chat).is_turn);
+  EXPECT_EQ(answers(chat).calls, ToolFormat::kNone) << "shown, but not to be called";
+  chat.may_call_tools = true;
   EXPECT_EQ(answers(chat).calls, ToolFormat::kHermes);
   EXPECT_TRUE(answers(chat, 50).is_turn);
   EXPECT_FALSE(answers(chat, 2).is_turn) << "cut: the next one begins otherwise";

@@ -21,8 +21,8 @@ SETTINGS = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "403", "404", "408"]
 """
-# Nor where text is generated: a prompt may be longer than the context, and fields have combinations
-# that no schema says.
+# Nor where text is generated: a prompt may be longer than the context or have no token, a bias name
+# one beyond the vocabulary, and fields have combinations that no schema says.
 GENERATING = "^/v1/(chat/)?completions$"
 
 

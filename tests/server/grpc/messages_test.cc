@@ -79,19 +79,20 @@ v1::ChatRequest ToolRequest() {
   return request;
 }
 
-TEST(RequestReader, ShowsToolsUnlessNoneAreChosen) {
+TEST(RequestReader, ShowsToolsAndLooksForCallsUnlessNoneAreChosen) {
   v1::ChatRequest request = ToolRequest();
   for (const char* choice : {"", "auto", "none"}) {
     request.mutable_chat()->set_tool_choice(choice);
     request.mutable_chat()->set_parallel_tool_calls(false);
     const auto read = ReadChat(request, kLimits);
     ASSERT_TRUE(read.ok()) << read.status();
-    const bool shown = std::string(choice) != "none";
+    const bool may_call = std::string(choice) != "none";
     const auto& prompt = std::get<engine::ChatPrompt>(read->request.prompt);
-    EXPECT_EQ(prompt.input.tools.is_undefined(), !shown);
+    EXPECT_TRUE(prompt.input.tools.is_list());
+    EXPECT_EQ(prompt.may_call_tools, may_call);
     EXPECT_EQ(read->answer.shown.tools,
-              shown ? engine::ToolFormat::kHermes : engine::ToolFormat::kNone);
-    EXPECT_EQ(read->answer.shown.parallel_tool_calls, !shown);
+              may_call ? engine::ToolFormat::kHermes : engine::ToolFormat::kNone);
+    EXPECT_EQ(read->answer.shown.parallel_tool_calls, !may_call);
   }
   // The prompt itself shows what calls look like.
   request.mutable_chat()->clear_tool_choice();

@@ -61,6 +61,14 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
        }},
       {"chat.messages[1].tool_calls_json", [](auto* r) { *r = ToolCalls("{"); }},
       {"chat.messages[1].tool_calls_json", [](auto* r) { *r = ToolCalls("1"); }},
+      {"chat.messages[1].tool_calls_json", [](auto* r) { *r = ToolCalls("[1]"); }},
+      {"chat.messages[1].tool_calls_json",
+       [](auto* r) { *r = ToolCalls(R"([{"function":{"name":5}}])"); }},
+      {"chat.tools_json",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tools_json(R"([{"function":{"name":"f","parameters":5}}])");
+       }},
       {"chat.chat_template_kwargs_json",
        [](auto* r) {
          *r = ToolCalls("[]");
@@ -173,7 +181,7 @@ TEST(WrongMessage, HasJsonWhoseValuesTakeTooMuchMemoryTogether) {
     for (int i = 0; i < messages; ++i) {
       auto* const message = request.mutable_chat()->add_messages();
       message->set_role("assistant");
-      message->set_tool_calls_json("[" + values + "]");
+      message->set_tool_calls_json(R"([{"name":"f","x":[)" + values + "]}]");
     }
     request.mutable_chat()->set_chat_template_kwargs_json("{\"x\":[" + values + "]}");
     return ReadChat(request, kLimits).status();

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 #include <variant>
 
@@ -361,133 +360,6 @@ TEST(Protocol, RefusesMoreChoicesThanOneCallMayHave) {
   EXPECT_FALSE(ParseGenerationCall(Endpoint::kCompletions, body + "]}", Limits()).ok());
 }
 
-const engine::jinja::Map& Message(const GenerationCall& call, size_t index) {
-  const auto& chat = std::get<engine::ChatPrompt>(call.first().prompt);
-  return chat.input.messages.AsList()[index].AsMap();
-}
-
-TEST(ChatMessages, GivesTemplatesStringsForEveryKindOfContent) {
-  const auto call = ParseGenerationCall(Endpoint::kChatCompletions,
-                                        R"({"messages":[{"role":"system","content":"s","name":"n"},
-          {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
-          {"role":"assistant","content":null},{"role":"assistant"},
-          {"role":"assistant","content":[{"type":"refusal","refusal":"No."}]}]})",
-                                        Limits());
-  ASSERT_TRUE(call.ok()) << call.status();
-  EXPECT_EQ(Message(*call, 4).FindOrNull("content")->AsString(), "No.");
-  EXPECT_EQ(Message(*call, 0).FindOrNull("content")->AsString(), "s");
-  EXPECT_EQ(Message(*call, 0).FindOrNull("name")->AsString(), "n");
-  EXPECT_EQ(Message(*call, 1).FindOrNull("content")->AsString(), "a\nb");
-  EXPECT_EQ(Message(*call, 2).FindOrNull("content")->AsString(), "");
-  EXPECT_EQ(Message(*call, 3).FindOrNull("content")->AsString(), "");
-}
-
-TEST(ChatMessages, TurnsToolArgumentsIntoObjects) {
-  const auto call = ParseGenerationCall(
-      Endpoint::kChatCompletions,
-      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1","type":"function",
-          "function":{"name":"f","arguments":"{\"z\":1,\"a\":[true]}"}}]}]})",
-      Limits());
-  ASSERT_TRUE(call.ok()) << call.status();
-  const auto& tool_call = Message(*call, 0).FindOrNull("tool_calls")->AsList()[0].AsMap();
-  const auto& function = tool_call.FindOrNull("function")->AsMap();
-  const auto* arguments = function.FindOrNull("arguments");
-  ASSERT_TRUE(arguments->is_map());
-  EXPECT_EQ(arguments->AsMap().entries()[0].key.AsString(), "z");
-}
-
-// What a model wrote, and a client sends back with the next turn.
-TEST(ChatMessages, TakesToolArgumentsAsPythonDoes) {
-  const auto call = ParseGenerationCall(
-      Endpoint::kChatCompletions,
-      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1","type":"function",
-          "function":{"name":"f","arguments":"{\"a\":1,\"b\":1e999,\"a\":2}"}}]}]})",
-      Limits());
-  ASSERT_TRUE(call.ok()) << call.status();
-  const auto& tool_call = Message(*call, 0).FindOrNull("tool_calls")->AsList()[0].AsMap();
-  const auto* arguments = tool_call.FindOrNull("function")->AsMap().FindOrNull("arguments");
-  ASSERT_TRUE(arguments->is_map());
-  ASSERT_EQ(arguments->AsMap().entries().size(), 2u);
-  EXPECT_EQ(arguments->AsMap().FindOrNull("a")->AsInt(), 2);
-  EXPECT_TRUE(std::isinf(arguments->AsMap().FindOrNull("b")->AsFloat()));
-}
-
-// A call without arguments comes in many forms.
-TEST(ChatMessages, TurnsMissingToolArgumentsIntoAnEmptyObject) {
-  for (const char* member : {"", R"(,"arguments":"")", R"(,"arguments":" \n\t")",
-                             R"(,"arguments":null)", R"(,"arguments":{})"}) {
-    const std::string body =
-        std::string(R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1",)"
-                    R"("type":"function","function":{"name":"f")") +
-        member + "}}]}]}";
-    const auto arguments = [&](const ModelLimits& limits) {
-      const auto call = ParseGenerationCall(Endpoint::kChatCompletions, body, limits);
-      EXPECT_TRUE(call.ok()) << call.status();
-      const auto& calls = Message(*call, 0).FindOrNull("tool_calls")->AsList();
-      EXPECT_EQ(calls[0].AsMap().FindOrNull("arguments"), nullptr) << "beside the function";
-      const auto* found = calls[0].AsMap().FindOrNull("function")->AsMap().FindOrNull("arguments");
-      return found == nullptr ? engine::jinja::Value() : *found;
-    };
-    const engine::jinja::Value object = arguments(Limits());
-    ASSERT_TRUE(object.is_map()) << member;
-    EXPECT_TRUE(object.AsMap().entries().empty()) << member;
-    ModelLimits limits = Limits();
-    limits.message_forms.without_tools.argument_strings = true;
-    EXPECT_FALSE(arguments(limits).is_map()) << "the form wants a string: " << member;
-  }
-}
-
-// Templates raise an error for a list that is there and has not one call.
-TEST(ChatMessages, LeavesOutAnEmptyListOfToolCalls) {
-  const auto call = ParseGenerationCall(
-      Endpoint::kChatCompletions,
-      R"({"messages":[{"role":"assistant","content":"hi","tool_calls":[]}]})", Limits());
-  ASSERT_TRUE(call.ok()) << call.status();
-  EXPECT_EQ(Message(*call, 0).FindOrNull("tool_calls"), nullptr);
-}
-
-TEST(ChatMessages, ShowsToolsUnlessTheChoiceIsNone) {
-  const std::string tools =
-      R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}])";
-  const auto input = [](const absl::StatusOr<GenerationCall>& call) {
-    return std::get<engine::ChatPrompt>(call->first().prompt).input;
-  };
-  EXPECT_TRUE(input(Chat(tools)).tools.is_list());
-  EXPECT_TRUE(input(Chat(tools + R"(,"tool_choice":"auto")")).tools.is_list());
-  EXPECT_TRUE(input(Chat(tools + R"(,"tool_choice":"none")")).tools.is_undefined());
-  EXPECT_TRUE(input(Chat("")).tools.is_undefined());
-}
-
-// The default of a request without functions, which some clients write out.
-TEST(ChatMessages, TakesTheOldNameOfChoosingNoTool) {
-  const auto call = Chat(R"(,"function_call":"none")");
-  EXPECT_TRUE(call.ok()) << call.status();
-}
-
-TEST(ChatMessages, LooksForCallsOnlyWhereToolsAreShown) {
-  const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
-  EXPECT_EQ(Chat(tools)->output.tools, engine::ToolFormat::kHermes);
-  EXPECT_TRUE(Chat(tools)->output.parallel_tool_calls);
-  EXPECT_FALSE(Chat(tools + R"(,"parallel_tool_calls":false)")->output.parallel_tool_calls);
-  EXPECT_EQ(Chat(tools + R"(,"tool_choice":"none")")->output.tools, engine::ToolFormat::kNone);
-  EXPECT_EQ(Chat("")->output.tools, engine::ToolFormat::kNone);
-}
-
-// Dropped tools would be worse than refused ones.
-TEST(ChatMessages, RefusesToolsThatTheTemplateCannotShow) {
-  const std::string body = R"({"messages":[{"role":"user","content":"hi"}],
-      "tools":[{"type":"function","function":{"name":"f"}}])";
-  ModelLimits limits = Limits();
-  limits.tools = engine::ToolFormat::kNone;
-  const auto parse = [&](const std::string& rest) {
-    return ParseGenerationCall(Endpoint::kChatCompletions, body + rest, limits);
-  };
-  ExpectRefused(parse("}"), {"tools", "has no place for them"});
-  EXPECT_TRUE(parse(R"(,"tool_choice":"none"})").ok());
-  limits.tools = engine::ToolFormat::kUnknown;
-  EXPECT_TRUE(parse("}").ok());
-}
-
 // A key names no namespace; it tells that the prompt will come again.
 TEST(Protocol, TakesPromptCacheFieldsAsHints) {
   const auto keep = [](const std::string& members) {
@@ -503,19 +375,6 @@ TEST(Protocol, TakesPromptCacheFieldsAsHints) {
   EXPECT_FALSE(keep(R"(,"prompt_cache_retention":"in_memory","prompt_cache_key":"user-7")"));
   EXPECT_TRUE(keep(R"(,"max_tokens":0)"));
   EXPECT_TRUE(Completion(R"(,"cache_report":true)")->output.cache_report);
-}
-
-TEST(ChatMessages, PrefersTheNewNameOfTheTokenLimit) {
-  EXPECT_EQ(Chat(R"(,"max_tokens":5)")->first().stop.max_tokens, 5);
-  EXPECT_EQ(Chat(R"(,"max_tokens":5,"max_completion_tokens":7)")->first().stop.max_tokens, 7);
-}
-
-TEST(ChatMessages, ContinuesTheLastMessageOnRequest) {
-  const auto call = Chat(R"(,"continue_final_message":true)");
-  ASSERT_TRUE(call.ok()) << call.status();
-  const auto& chat = std::get<engine::ChatPrompt>(call->first().prompt);
-  EXPECT_TRUE(chat.continue_final_message);
-  EXPECT_FALSE(chat.input.add_generation_prompt);
 }
 
 }  // namespace
