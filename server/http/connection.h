@@ -180,6 +180,7 @@ class Connection final : public WakeupQueue::Target,
   void OnWakeup() override;
 
   std::unique_ptr<Reply> MakeErrorReply(int status, std::string_view message, Headers headers = {});
+  std::unique_ptr<Reply> MakeFailureReply(const ReadFailure& failure);
   void Wake();
   void Watch();
   void WatchEncrypted();
