@@ -160,7 +160,10 @@ asio::awaitable<void> Connection::ServeRequests() {
       uploading_.emplace(&shared_->uploads);
       if (shared_->draining) uploading_.reset();
     }
-    if (expects_continue && !parser->is_done() && !co_await Write(kContinue)) break;
+    if (expects_continue && !parser->is_done() && !co_await Write(kContinue)) {
+      Report(record);
+      break;
+    }
     if (!co_await ReadBody(&*parser, framing, &record)) break;
     answering_.emplace(&shared_->answers);
     uploading_.reset();
