@@ -47,6 +47,9 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
     return std::shared_ptr<UnreadAnswers>(new UnreadAnswers(most_bytes, patience));
   }
 
+  // Whether a stream that ended with `status` was cut.
+  static bool IsCut(const absl::Status& status);
+
   // One answer, of as many streams as the request has prompts: they count together, and are cut
   // together. `owner` "" is nobody: all of these are one owner's.
   class Answer;
