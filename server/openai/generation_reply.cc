@@ -138,10 +138,11 @@ void GenerationReply::DropIfCut() {
   prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompt_tokens_.size());
 }
 
-// So that it does not wait for a client that reads the last of it slowly.
+// So that it waits neither for a client that reads the last of it slowly nor for other prompts.
 void GenerationReply::FreeIfTaken(PromptState* prompt) {
-  constexpr size_t kFewTokens = 64;  // they go with the next batch
-  if (!prompt->taken() || prompt->batch.tokens.size() <= kFewTokens) return;
+  constexpr size_t kFewTokens = 64;  // they go with the next batch, if there is one
+  const size_t tokens = prompt->batch.tokens.size();
+  if (!prompt->taken() || tokens == 0 || (tokens <= kFewTokens && !prompt->finished)) return;
   std::vector<engine::TokenEvent>().swap(prompt->batch.tokens);
   prompt->next = 0;
   prompt->stream->Release();
@@ -289,6 +290,7 @@ http::ReplyPart GenerationReply::MakeWhole() {
     size_t unlimited = SIZE_MAX;
     TakeBatch(i, &unlimited);
     ShowPieces(i, std::nullopt, nullptr);
+    FreeIfTaken(&prompts_[i]);
     if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
   }
   if (!AllFinished()) return {};
