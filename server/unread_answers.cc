@@ -126,7 +126,7 @@ void UnreadAnswers::MakeRoom() {
     std::erase(streams, nullptr);
     if (streams.empty()) continue;  // its client has gone
     ++cut_;
-    for (const auto& stream : streams) stream->Cut(status);
+    for (const auto& stream : streams) disposal_->TakeTokens(stream->Cut(status).tokens);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "engine/annotated_mutex.h"
 #include "engine/token_stream.h"
+#include "server/disposal.h"
 
 namespace refrain::server {
 
@@ -58,6 +59,9 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
   void Count(const std::shared_ptr<Answer>& answer,
              const std::shared_ptr<engine::TokenStream>& stream);
 
+  // Where what is cut goes, and what else of an answer is large.
+  const std::shared_ptr<Disposal>& disposal() const { return disposal_; }
+
   size_t bytes() const;  // that wait now
   int64_t cut() const { return cut_; }
 
@@ -78,6 +82,7 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
 
   const size_t most_bytes_;
   const std::chrono::milliseconds patience_;
+  const std::shared_ptr<Disposal> disposal_ = std::make_shared<Disposal>();
   std::atomic<int64_t> cut_{0};
   mutable Mutex mutex_;  // taken under a stream's
   size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;

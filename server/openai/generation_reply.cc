@@ -72,6 +72,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
       held_(std::move(parts.held)),
+      disposal_(std::move(parts.disposal)),
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
@@ -96,9 +97,18 @@ GenerationReply::~GenerationReply() {
   // Its client was not told where it did not read on.
   if (cut_.has_value() && error_code_.empty()) NoteFailure(*cut_, ApiErrorFromStatus(*cut_));
   CancelUnfinished();
-  // A stream without tokens has woken nobody; who goes away pays for what was computed.
   for (PromptState& prompt : prompts_) {
-    if (!prompt.finished) prompt.usage = prompt.stream->Read().usage;
+    Dispose(std::move(prompt.batch.tokens));
+    if (prompt.finished) continue;
+    // A stream without tokens has woken nobody; who goes away pays for what was computed.
+    engine::StreamBatch rest = prompt.stream->Read();
+    prompt.usage = rest.usage;
+    Dispose(std::move(rest.tokens));
+  }
+  const bool keeps_much = !stream_events_ && !choices_.empty() && whole_bytes_ > kPartBytes;
+  if (keeps_much && disposal_ != nullptr) {
+    disposal_->Take(std::move(choices_));
+    disposal_->Take(std::move(prompt_tokens_));
   }
   ticket_.ChargeUsage(TotalUsage());
   if (notes_ != nullptr) NoteOutcome();
@@ -132,10 +142,17 @@ void GenerationReply::DropIfCut() {
   CancelUnfinished();
   for (PromptState& prompt : prompts_) {
     prompt.usage = prompt.stream->Read().usage;
+    Dispose(std::move(prompt.batch.tokens));
     prompt.batch = {};
     prompt.next = 0;
   }
-  prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompt_tokens_.size());
+  const size_t prompts = prompt_tokens_.size();
+  if (disposal_ != nullptr) disposal_->Take(std::move(prompt_tokens_));
+  prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompts);
+}
+
+void GenerationReply::Dispose(std::vector<engine::TokenEvent> tokens) const {
+  if (disposal_ != nullptr) disposal_->TakeTokens(std::move(tokens));
 }
 
 // So that it waits neither for a client that reads the last of it slowly nor for other prompts.
@@ -143,7 +160,7 @@ void GenerationReply::FreeIfTaken(PromptState* prompt) {
   constexpr size_t kFewTokens = 64;  // they go with the next batch, if there is one
   const size_t tokens = prompt->batch.tokens.size();
   if (!prompt->taken() || tokens == 0 || (tokens <= kFewTokens && !prompt->finished)) return;
-  std::vector<engine::TokenEvent>().swap(prompt->batch.tokens);
+  Dispose(std::exchange(prompt->batch.tokens, {}));
   prompt->next = 0;
   prompt->stream->Release();
 }

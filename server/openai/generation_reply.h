@@ -13,6 +13,7 @@
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
 #include "server/byte_budget.h"
+#include "server/disposal.h"
 #include "server/http/message.h"
 #include "server/log.h"
 #include "server/openai/choice_text.h"
@@ -44,6 +45,7 @@ class GenerationReply final : public http::Reply {
     // Grows with an answer that can only be sent as a whole, of which a client that reads slowly
     // keeps all in memory; null: nothing counts it.
     std::unique_ptr<HeldBytes> held;
+    std::shared_ptr<Disposal> disposal;  // of what is large of it; null: destroyed at once
   };
 
   GenerationReply(const GenerationCall& call, Parts parts);
@@ -68,7 +70,8 @@ class GenerationReply final : public http::Reply {
   // Where a stream was cut, as nobody reads it (UnreadAnswers), nothing more of the answer is sent
   // but why; then that is known, and what there was of it is freed.
   void DropIfCut();
-  static void FreeIfTaken(PromptState* prompt);
+  void FreeIfTaken(PromptState* prompt);
+  void Dispose(std::vector<engine::TokenEvent> tokens) const;
   // Reads the streams whose last batch is taken. The first prompt that has failed before anything
   // was sent.
   std::optional<size_t> ReadStreams();
@@ -116,7 +119,8 @@ class GenerationReply final : public http::Reply {
   size_t next_prompt_ = 0;                                // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;
-  const std::unique_ptr<HeldBytes> held_;  // may be null
+  const std::unique_ptr<HeldBytes> held_;     // may be null
+  const std::shared_ptr<Disposal> disposal_;  // may be null
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;
