@@ -186,6 +186,14 @@ http::ReplyPart GenerationReply::Next() {
   }
 }
 
+http::ReplyPart GenerationReply::Ping() {
+  http::ReplyPart part;
+  if (!stream_events_) return part;
+  part.body = ResponseFormat::PingComment();
+  if (!std::exchange(head_sent_, true)) part.head = EventStreamHead();
+  return part;
+}
+
 std::optional<size_t> GenerationReply::ReadStreams() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     PromptState& prompt = prompts_[i];

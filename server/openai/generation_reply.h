@@ -25,8 +25,8 @@ namespace refrain::server::openai {
 
 // The answer to one call, made of the engine's streams, one per prompt; choice index = prompt * n +
 // the stream's choice. Sent as events or as a whole. An error before the first byte becomes an
-// error answer with its own status, a later one an error event without [DONE], after which the
-// connection closes. Destroyed early, it cancels what still runs.
+// error answer with its own status, a later one (behind a ping, too) an error event without [DONE],
+// after which the connection closes. Destroyed early, it cancels what still runs.
 //
 // What has gathered while the client did not read goes out in parts of bounded size, the rest waits
 // in the streams, which may be cut. What can only be sent as a whole and is large is made on a
@@ -53,6 +53,7 @@ class GenerationReply final : public http::Reply {
 
   void Start(std::function<void()> wakeup) override;
   http::ReplyPart Next() override;
+  http::ReplyPart Ping() override;
   void WhileBlocked() override { DropIfCut(); }
   void OnLastBytes() override { ticket_.Leave(); }
 
