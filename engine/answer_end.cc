@@ -1,6 +1,5 @@
 #include "engine/answer_end.h"
 
-#include <algorithm>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -10,6 +9,8 @@ namespace {
 
 constexpr std::string_view kHermesOpen = "<tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
+// In front of what still is a call, and as much behind its tag: as the parser of calls has it.
+constexpr size_t kMostSpaceBytes = 1024;
 
 bool SaysHermesCall(const Tokenizer& tokenizer, std::span<const kvcache::TokenId> ids) {
   std::string text;
@@ -17,20 +18,24 @@ bool SaysHermesCall(const Tokenizer& tokenizer, std::span<const kvcache::TokenId
   return text.find(kHermesOpen) != std::string::npos;
 }
 
-std::string_view WithoutSpaceBefore(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-}
+bool IsSpace(char byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
 
 // A call is the whole answer: its first byte tells, but for space and the tag before it.
 bool IsLlama3Call(const Tokenizer& tokenizer, std::span<const kvcache::TokenId> ids) {
-  std::string text;
+  size_t tag_bytes = 0;  // of the tag, that have come
+  size_t space_bytes = 0;
   for (const kvcache::TokenId id : ids) {
-    text += tokenizer.TokenBytes(id);
-    std::string_view rest = WithoutSpaceBefore(text);
-    if (rest.starts_with(kPythonTag)) {
-      rest = WithoutSpaceBefore(rest.substr(kPythonTag.size()));
+    for (const char byte : tokenizer.TokenBytes(id)) {
+      const bool in_tag = tag_bytes > 0 && tag_bytes < kPythonTag.size();
+      if (in_tag || (tag_bytes == 0 && byte == kPythonTag.front())) {
+        if (byte != kPythonTag[tag_bytes++]) return false;
+        space_bytes = 0;
+      } else if (!IsSpace(byte)) {
+        return byte == '{';
+      } else if (++space_bytes > kMostSpaceBytes) {
+        return false;
+      }
     }
-    if (!rest.empty() && !kPythonTag.starts_with(rest)) return rest.front() == '{';
   }
   return false;
 }

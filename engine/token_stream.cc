@@ -110,11 +110,11 @@ void TokenStream::CountKept(size_t bytes) {
   if (crowded != nullptr) crowded->MakeRoom();
 }
 
-void TokenStream::Cut(absl::Status status) {
-  StreamBatch dropped;  // behind the lock
+StreamBatch TokenStream::Cut(absl::Status status) {
+  StreamBatch dropped;
   {
     MutexLock lock(mutex_);
-    if (cut()) return;
+    if (cut()) return dropped;
     std::swap(dropped, pending_);
     pending_.usage = dropped.usage;
     pending_.finished = true;
@@ -128,6 +128,7 @@ void TokenStream::Cut(absl::Status status) {
   Cancel();
   MutexLock waking(wakeup_mutex_);
   if (wakeup_) wakeup_();
+  return dropped;
 }
 
 bool TokenStream::Append(StreamBatch batch, StreamMemory** crowded) {

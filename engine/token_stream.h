@@ -146,9 +146,10 @@ class TokenStream {
   void CountKept(size_t bytes);
 
   // --- whoever counts; any thread ---
-  // Ends it as Cancel does and drops what waits: all that is read from now on is this failure. The
-  // consumer is woken up once more, whatever it was told before, and sees `cut`.
-  void Cut(absl::Status status);
+  // Ends it as Cancel does and returns what waits, which may take long to destroy: all that is read
+  // from now on is this failure. The consumer is woken up once more, whatever it was told before,
+  // and sees `cut`.
+  StreamBatch Cut(absl::Status status);
   bool cut() const { return cut_.load(std::memory_order_acquire); }
 
   // --- engine ---

@@ -162,6 +162,10 @@ constexpr std::array kKeys = {
          "without keys: names that HTTP clients may call this server by, beside localhost, IP "
          "addresses and that of server.http_listen; * = all; empty = no others on a loopback "
          "address, all elsewhere"),
+    Seconds(
+        "http.sse_ping_s", "0", 1e6,
+        "seconds without a byte of a stream after which HTTP sends a comment, so that proxies and "
+        "clients go on waiting; 0 = off"),
 
     Choice("log.format", "text", "text json", "lines for people or JSON lines"),
     Choice("log.level", "info", "trace debug info warn error", "least severity that is logged"),

@@ -66,6 +66,7 @@ http::ServerOptions HttpOptions(const Config& config, const ListenAddress& addre
   options.bodies_bytes = static_cast<size_t>(config.integer("limits.bodies_bytes"));
   options.idle_timeout = Milliseconds(config.seconds("limits.http_idle_s"));
   options.answer_bytes_per_s = static_cast<size_t>(config.integer("limits.answer_bytes_per_s"));
+  options.ping_interval = Milliseconds(config.seconds("http.sse_ping_s"));
   options.error_body = openai::Service::HttpErrorBody;
   options.cors = guards.cors;
   options.tls = guards.tls;

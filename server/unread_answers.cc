@@ -8,6 +8,11 @@
 #include "server/status_mapping.h"
 
 namespace refrain::server {
+namespace {
+
+constexpr char kCutCode[] = "answer_not_read";
+
+}  // namespace
 
 // What stands below `total` is under the lock of UnreadAnswers.
 class UnreadAnswers::Answer {
@@ -50,6 +55,10 @@ class UnreadAnswers::StreamAccount final : public engine::StreamMemory {
   const std::shared_ptr<Answer> answer_;
   size_t bytes_ = 0;  // under the stream's lock
 };
+
+bool UnreadAnswers::IsCut(const absl::Status& status) {
+  return !status.ok() && ApiErrorFromStatus(status).code == kCutCode;
+}
 
 std::shared_ptr<UnreadAnswers::Answer> UnreadAnswers::Begin(const std::string& owner) {
   return std::make_shared<Answer>(shared_from_this(), owner);
@@ -117,7 +126,7 @@ void UnreadAnswers::MakeRoom() {
     std::erase(streams, nullptr);
     if (streams.empty()) continue;  // its client has gone
     ++cut_;
-    for (const auto& stream : streams) stream->Cut(status);
+    for (const auto& stream : streams) disposal_->TakeTokens(stream->Cut(status).tokens);
   }
 }
 
@@ -147,7 +156,7 @@ absl::Status UnreadAnswers::CutStatus(size_t bytes, Clock::duration unread) cons
                                     " bytes of it wait, nothing of them was read for ", ms,
                                     " ms, and the answers that are not read take more than ",
                                     most_bytes_, " bytes (limits.unread_bytes)")),
-      "answer_not_read");
+      kCutCode);
 }
 
 }  // namespace refrain::server

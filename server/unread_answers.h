@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "engine/annotated_mutex.h"
 #include "engine/token_stream.h"
+#include "server/disposal.h"
 
 namespace refrain::server {
 
@@ -47,6 +48,9 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
     return std::shared_ptr<UnreadAnswers>(new UnreadAnswers(most_bytes, patience));
   }
 
+  // Whether a stream that ended with `status` was cut.
+  static bool IsCut(const absl::Status& status);
+
   // One answer, of as many streams as the request has prompts: they count together, and are cut
   // together. `owner` "" is nobody: all of these are one owner's.
   class Answer;
@@ -54,6 +58,9 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
   // From now on; `stream` is a consumer's handle, as the engine gives it.
   void Count(const std::shared_ptr<Answer>& answer,
              const std::shared_ptr<engine::TokenStream>& stream);
+
+  // Where what is cut goes, and what else of an answer is large.
+  const std::shared_ptr<Disposal>& disposal() const { return disposal_; }
 
   size_t bytes() const;  // that wait now
   int64_t cut() const { return cut_; }
@@ -75,6 +82,7 @@ class UnreadAnswers : public std::enable_shared_from_this<UnreadAnswers> {
 
   const size_t most_bytes_;
   const std::chrono::milliseconds patience_;
+  const std::shared_ptr<Disposal> disposal_ = std::make_shared<Disposal>();
   std::atomic<int64_t> cut_{0};
   mutable Mutex mutex_;  // taken under a stream's
   size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;

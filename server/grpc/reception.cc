@@ -89,7 +89,9 @@ absl::Status Reception::Read(const Incoming& incoming, Caller* caller, CallRecor
 ::grpc::Status Reception::NoteEnd(const ::grpc::CallbackServerContext& context,
                                   const absl::Status& status, bool left, CallRecord* record) {
   ::grpc::Status answer = GrpcStatusOf(status);
-  if (answer.error_code() == ::grpc::StatusCode::INTERNAL) {
+  // One that has not read either until it was cancelled is logged there (StallingCall).
+  const bool is_cut = !left && UnreadAnswers::IsCut(status);
+  if (answer.error_code() == ::grpc::StatusCode::INTERNAL || is_cut) {
     log_->Error("request failed",
                 {{"request", record->request_id}, {"status", std::string(status.ToString())}});
   }

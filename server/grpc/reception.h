@@ -79,7 +79,8 @@ class Reception {
   // so. INVALID_ARGUMENT, UNAVAILABLE.
   absl::Status Read(const Incoming& incoming, Caller* caller, CallRecord* record) const;
   // What a call that ends so answers. The record says the same of it, or that its client has
-  // `left`; what the client is not told of an INTERNAL error is logged.
+  // `left`. Logged are INTERNAL errors, of which the client is not told all, and answers that are
+  // cut as they were not read.
   ::grpc::Status NoteEnd(const ::grpc::CallbackServerContext& context, const absl::Status& status,
                          bool left, CallRecord* record);
   // The client went away or its deadline passed, possibly after the answer was made.

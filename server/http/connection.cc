@@ -40,8 +40,6 @@ constexpr std::chrono::milliseconds kCancelPeriod{100};
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-Headers SoonAgain() { return {{"Retry-After", "1"}}; }
-
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue* wakeups)
@@ -162,7 +160,10 @@ asio::awaitable<void> Connection::ServeRequests() {
       uploading_.emplace(&shared_->uploads);
       if (shared_->draining) uploading_.reset();
     }
-    if (expects_continue && !parser->is_done() && !co_await Write(kContinue)) break;
+    if (expects_continue && !parser->is_done() && !co_await Write(kContinue)) {
+      Report(record);
+      break;
+    }
     if (!co_await ReadBody(&*parser, framing, &record)) break;
     answering_.emplace(&shared_->answers);
     uploading_.reset();
@@ -257,46 +258,44 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
   stream_.tcp().expires_after(shared_->options.body_timeout);
   parser->body_limit(shared_->options.body_bytes);
   parser->eager(true);
+  std::string& body = parser->get().body();
+  ReadFailure failure;
   // What was read with the header may be all of it.
   for (bool unread = buffer_.size() > 0; !parser->is_done(); unread = false) {
     if (!unread && IsCutShort()) {
       // Nothing is left of the drain.
-      co_await RefuseWithoutBody(
-          MakeErrorReply(503, "the server is shutting down; the request's body has not come",
-                         SoonAgain()),
-          framing, record);
-      co_return false;
+      failure = {503, "the server is shutting down; the request's body has not come"};
+      break;
     }
     const error_code error = co_await ReadSome(parser);
     if (IsStopsDoing(error)) continue;
     if (error) {
-      const ReadFailure failure = ClassifyReadError(error, *parser, shared_->options);
-      record->request_body_bytes = parser->get().body().size();
-      if (failure.status == 0) {
-        if (error == beast::error::timeout) record->status = 408;  // which cannot be sent any more
-        Report(*record);
-        co_return false;
-      }
-      co_await RefuseWithoutBody(MakeErrorReply(failure.status, failure.message), framing, record);
+      failure = ClassifyReadError(error, *parser, shared_->options);
+      record->request_body_bytes = body.size();
+      if (failure.status != 0) break;
+      if (error == beast::error::timeout) record->status = 408;  // which cannot be sent any more
+      Report(*record);
       co_return false;
     }
     // What counts is what has come: who only promises a large body takes nothing from others.
-    std::string& body = parser->get().body();
     if (body.size() <= kInlineBodyBytes) continue;
     if (body_bytes_ == nullptr) {
       body_bytes_ = std::make_shared<HeldBytes>(
           shared_->bodies, record->notes != nullptr ? record->notes->principal : "");
     }
     if (body_bytes_->GrowTo(body.size())) continue;
-    std::string().swap(body);
-    body_bytes_.reset();
-    const std::string problem =
-        "the server holds as many bytes of request bodies as it may, in all or of one key: " +
-        std::to_string(shared_->bodies->bytes()) + " (limits.bodies_bytes)";
-    co_await RefuseWithoutBody(MakeErrorReply(503, problem, SoonAgain()), framing, record);
-    co_return false;
+    failure = {503, Concat("the server holds as many bytes of request bodies as it may, in all or "
+                           "of one key: ",
+                           shared_->bodies->bytes(), " (limits.bodies_bytes)")};
+    break;
   }
-  co_return true;
+  if (failure.status == 0) co_return true;
+  // There may be no memory for a refusal beside it.
+  std::string().swap(body);
+  body_bytes_.reset();
+  std::unique_ptr<Reply> reply = MakeFailureReply(failure);
+  co_await RefuseWithoutBody(std::move(reply), framing, record);
+  co_return false;
 }
 
 asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply, Framing framing,
@@ -315,8 +314,7 @@ asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure) {
   Record record = BeginRecord(MakeRequestId());
   Framing framing;  // not a temporary: g++ 12 would destroy it twice
   framing.request_id = record.id;
-  std::unique_ptr<Reply> reply = MakeErrorReply(failure.status, failure.message,
-                                                failure.status == 503 ? SoonAgain() : Headers());
+  std::unique_ptr<Reply> reply = MakeFailureReply(failure);
   co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
 }
 
@@ -348,6 +346,12 @@ std::unique_ptr<Reply> Connection::MakeErrorReply(int status, std::string_view m
   head.status = status;
   head.headers = std::move(headers);
   return MakeReply(std::move(head), shared_->options.error_body(status, message));
+}
+
+std::unique_ptr<Reply> Connection::MakeFailureReply(const ReadFailure& failure) {
+  const bool passes = failure.status == 503;
+  return MakeErrorReply(failure.status, failure.message,
+                        passes ? Headers{{"Retry-After", "1"}} : Headers());
 }
 
 asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,

@@ -18,6 +18,7 @@
 #include "server/http/counted.h"
 #include "server/http/idle_connections.h"
 #include "server/http/request_header.h"
+#include "server/http/sending.h"
 #include "server/http/server.h"
 #include "server/http/wakeup_queue.h"
 #include "server/http/wire.h"
@@ -85,28 +86,6 @@ class Connection final : public WakeupQueue::Target,
   // After a last answer the client is given this long to close first.
   static constexpr std::chrono::milliseconds kCloseTime{500};
 
-  // The answer under way.
-  struct Sending {
-    // waiting:  there is nothing to send
-    // making:   the next part is a worker thread's to make
-    // blocked:  `bytes` are left over, the client has to read first (or TLS is in between)
-    // yielding: there may be more, but it is others' turn
-    // done:     all was sent, or the client is gone
-    enum class State { kWaiting, kMaking, kBlocked, kYielding, kDone };
-
-    std::unique_ptr<Reply> reply;
-    ReplyFramer framer;
-    const RequestNotes* notes = nullptr;  // of the request; null where nobody reads them
-    State state = State::kYielding;
-    bool last = false;
-    bool ending = false;  // Reply::OnLastBytes has been called
-    bool broken = false;  // the rest of it could not be made
-    int head_status = ResponseHead{}.status;
-    std::function<ReplyPart()> make;
-    std::string bytes;      // framed
-    size_t sent_bytes = 0;  // of these, handed to the socket
-    std::optional<std::chrono::steady_clock::time_point> due_since;
-  };
   using Parser = RequestParser;
 
   boost::asio::awaitable<void> ServeRequests();
@@ -164,6 +143,12 @@ class Connection final : public WakeupQueue::Target,
   // Sends what there is, as far as that goes without waiting.
   Sending::State Pump(Sending* sending);
   Sending::State PumpParts(Sending* sending);
+  // Sends what the reply has for a client, or a proxy, that gives up where nothing comes for long.
+  Sending::State Ping(Sending* sending);
+  TimePoint NextPing(const Sending& sending) const;
+  Sending::State PingOnce(Sending* sending);
+  // What `step` says; where it throws, what becomes of the answer.
+  Sending::State Try(Sending::State (Connection::*step)(Sending*), Sending* sending);
   boost::asio::awaitable<Sending::State> MakePart(Sending* sending);
   void Frame(ReplyPart part, Sending* sending) const;
   // What a reply throws is memory that could not be had, or a bug: its answer becomes a 500 where
@@ -173,13 +158,14 @@ class Connection final : public WakeupQueue::Target,
   Sending::State SendFramed(Sending* sending);
   // Hands bytes to the socket; false when some are left.
   bool SendNow(Sending* sending);
-  void NoteSent(const Sending& sending) const;
+  void NoteSent(Sending* sending) const;
   // What can be sent before the reply is told of its last bytes; 0: they are next, or it was told.
   static size_t BytesBeforeEnd(const Sending& sending);
   static void NoteEnding(Sending* sending);
   void OnWakeup() override;
 
   std::unique_ptr<Reply> MakeErrorReply(int status, std::string_view message, Headers headers = {});
+  std::unique_ptr<Reply> MakeFailureReply(const ReadFailure& failure);
   void Wake();
   void Watch();
   void WatchEncrypted();

@@ -35,10 +35,15 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   for (sending.state = Pump(&sending); sending.state != Sending::State::kDone;) {
     if (sending.state == Sending::State::kWaiting) {
       parked_ = &sending;
-      co_await WaitForWakeup();
+      co_await WaitForWakeup(NextPing(sending));
       parked_ = nullptr;
-      // OnWakeup has gone on; without it somebody says that the client is gone.
+      // OnWakeup has gone on; without it somebody says that the client is gone, or it is time for a
+      // ping: later than was thought where OnWakeup has sent something.
       if (sending.state != Sending::State::kWaiting && !peer_gone_) continue;
+      if (!peer_gone_ && std::chrono::steady_clock::now() >= NextPing(sending)) {
+        sending.state = Ping(&sending);
+        continue;
+      }
     } else if (sending.state == Sending::State::kMaking) {
       sending.state = co_await MakePart(&sending);
       continue;
@@ -49,7 +54,7 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
       writing_ = nullptr;
       sending.bytes.clear();
       sending.sent_bytes = 0;
-      if (!peer_gone_) NoteSent(sending);
+      if (!peer_gone_) NoteSent(&sending);
     } else {
       co_await asio::post(stream_.get_executor(), asio::use_awaitable);
     }
@@ -71,9 +76,13 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   co_return true;
 }
 
-Connection::Sending::State Connection::Pump(Sending* sending) {
+Sending::State Connection::Pump(Sending* sending) { return Try(&Connection::PumpParts, sending); }
+
+Sending::State Connection::Ping(Sending* sending) { return Try(&Connection::PingOnce, sending); }
+
+Sending::State Connection::Try(Sending::State (Connection::*step)(Sending*), Sending* sending) {
   try {
-    return PumpParts(sending);
+    return (this->*step)(sending);
   } catch (const std::exception& fault) {
     Fail(fault, sending);
   }
@@ -82,7 +91,7 @@ Connection::Sending::State Connection::Pump(Sending* sending) {
   return Sending::State::kDone;
 }
 
-Connection::Sending::State Connection::PumpParts(Sending* sending) {
+Sending::State Connection::PumpParts(Sending* sending) {
   using State = Sending::State;
   for (int i = 0; i < kPartsInARow; ++i) {
     if (sending->last || peer_gone_) return State::kDone;
@@ -97,8 +106,20 @@ Connection::Sending::State Connection::PumpParts(Sending* sending) {
   return sending->last ? State::kDone : State::kYielding;
 }
 
+Sending::State Connection::PingOnce(Sending* sending) {
+  Frame(sending->reply->Ping(), sending);
+  sending->can_ping = !sending->bytes.empty();
+  return SendFramed(sending);
+}
+
+Connection::TimePoint Connection::NextPing(const Sending& sending) const {
+  const std::chrono::milliseconds interval = shared_->options.ping_interval;
+  const bool pings = interval.count() > 0 && sending.can_ping;
+  return pings ? sending.last_sent + interval : TimePoint::max();
+}
+
 // The client may go meanwhile; the reply stays until the worker is done with it.
-asio::awaitable<Connection::Sending::State> Connection::MakePart(Sending* sending) {
+asio::awaitable<Sending::State> Connection::MakePart(Sending* sending) {
   const auto make = std::exchange(sending->make, nullptr);
   const std::function<void()> work = [&] {
     try {
@@ -142,11 +163,11 @@ void Connection::Fail(const std::exception& fault, Sending* sending) const {
   }
 }
 
-Connection::Sending::State Connection::SendFramed(Sending* sending) {
+Sending::State Connection::SendFramed(Sending* sending) {
   using State = Sending::State;
   if (sending->bytes.empty()) return sending->last ? State::kDone : State::kWaiting;
   if (!SendNow(sending)) return State::kBlocked;
-  if (!peer_gone_) NoteSent(*sending);
+  if (!peer_gone_) NoteSent(sending);
   return State::kYielding;
 }
 
@@ -205,9 +226,12 @@ void Connection::NoteEnding(Sending* sending) {
   sending->reply->OnLastBytes();
 }
 
-void Connection::NoteSent(const Sending& sending) const {
-  if (!sending.due_since.has_value() || !shared_->options.on_part_sent) return;
-  shared_->options.on_part_sent(std::chrono::steady_clock::now() - *sending.due_since);
+void Connection::NoteSent(Sending* sending) const {
+  const ServerOptions& options = shared_->options;
+  const bool is_told = sending->due_since.has_value() && options.on_part_sent;
+  if (!is_told && options.ping_interval.count() == 0) return;
+  sending->last_sent = std::chrono::steady_clock::now();
+  if (is_told) options.on_part_sent(sending->last_sent - *sending->due_since);
 }
 
 void Connection::OnWakeup() {

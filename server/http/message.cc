@@ -37,6 +37,8 @@ class ReplyFromWorker final : public Reply {
     return part;
   }
 
+  ReplyPart Ping() override { return reply_ != nullptr ? reply_->Ping() : ReplyPart(); }
+
   void WhileBlocked() override {
     if (reply_ != nullptr) reply_->WhileBlocked();
   }

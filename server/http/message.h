@@ -82,6 +82,10 @@ class Reply {
   virtual ~Reply() = default;
   virtual void Start(std::function<void()> /*wakeup*/) {}
   virtual ReplyPart Next() = 0;
+  // Next has had nothing for ServerOptions::ping_interval: a part that means nothing, for whoever
+  // gives up where nothing comes, or an empty one where the answer has no such thing. It is not the
+  // last; as the first one it carries the head.
+  virtual ReplyPart Ping() { return {}; }
   // A part that is not the last waits for the client to read on: when that begins, and at each
   // wakeup until it has. For whoever may have to give back memory of what is to come.
   virtual void WhileBlocked() {}

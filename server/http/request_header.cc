@@ -56,6 +56,9 @@ ReadFailure ClassifyReadError(const error_code& error, const RequestParser& pars
     return {413, "request body is larger than " + std::to_string(options.body_bytes) +
                      " bytes (limits.body_bytes)"};
   }
+  if (error == boost::system::errc::not_enough_memory) {
+    return {503, "the server has no memory for the request's body"};
+  }
   // Who has sent the end of its bytes may still read; without that it has reset or vanished.
   if (error == http::error::partial_message) {
     const char* part = parser.is_header_done() ? "body" : "header";

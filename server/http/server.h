@@ -39,6 +39,8 @@ struct ServerOptions {
   // The least that a client reads of what is ready of an answer, from write_timeout on: who takes
   // each 64 KiB in time may else hold a large answer's memory for days. 0 = no limit.
   size_t answer_bytes_per_s = 0;
+  // An answer of which nothing was sent for so long gets a ping (Reply::Ping), and again; 0 = none.
+  std::chrono::milliseconds ping_interval{0};
   // For what clients that are connected when the server ends are about to send.
   std::chrono::milliseconds last_requests{200};
   // A client that says nothing for so long is asked whether it is there; one that has vanished

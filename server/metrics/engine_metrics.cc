@@ -82,7 +82,7 @@ void EngineMetrics::OnFirstToken(double seconds, int32_t prompt_tokens, int32_t 
 }
 
 void EngineMetrics::CountPrompt(int32_t prompt_tokens, int32_t cached_tokens) {
-  prompt_tokens_ += prompt_tokens;
+  computed_prompt_tokens_ += prompt_tokens - cached_tokens;
   cached_prompt_tokens_ += cached_tokens;
 }
 
@@ -180,12 +180,13 @@ void EngineMetrics::DescribeVllmCounters(const engine::EngineStats& stats,
   families->Counter("vllm:corrupted_requests_total",
                     "Requests that ended with an error, as their logits were no finite numbers.",
                     static_cast<double>(stats.corrupted_requests_total));
-  const double prompt = number(prompt_tokens_);
+  const double computed = number(computed_prompt_tokens_);
   const double cached = number(cached_prompt_tokens_);
-  families->Counter("vllm:prompt_tokens_total", "Tokens of prompts that were processed.", prompt);
+  families->Counter("vllm:prompt_tokens_total", "Tokens of prompts that were processed.",
+                    computed + cached);
   families->Counter("vllm:prompt_tokens_by_source_total",
                     "Tokens of prompts by where their keys and values came from.",
-                    {{prompt - cached, {{"source", "local_compute"}}},
+                    {{computed, {{"source", "local_compute"}}},
                      {cached, {{"source", "local_cache_hit"}}},
                      {0, {{"source", "external_kv_transfer"}}}});
   families->Counter("vllm:prompt_tokens_cached_total",

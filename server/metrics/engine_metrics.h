@@ -64,7 +64,9 @@ class EngineMetrics final : public engine::EngineObserver {
 
   Count queried_tokens_{0};  // of prompts that were looked up
   Count hit_tokens_{0};
-  Count prompt_tokens_{0};  // of prompts that are there
+  // Of prompts that are there. Their sum is made of these two: a difference of counts that are read
+  // one after the other might go back.
+  Count computed_prompt_tokens_{0};
   Count cached_prompt_tokens_{0};
   Count generated_tokens_{0};
   std::array<Count, 4> finished_ = {};   // choices by FinishReason

@@ -72,6 +72,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
       held_(std::move(parts.held)),
+      disposal_(std::move(parts.disposal)),
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
       .wants_tokens = output_.logprobs.has_value() || output_.token_ids,
@@ -96,9 +97,18 @@ GenerationReply::~GenerationReply() {
   // Its client was not told where it did not read on.
   if (cut_.has_value() && error_code_.empty()) NoteFailure(*cut_, ApiErrorFromStatus(*cut_));
   CancelUnfinished();
-  // A stream without tokens has woken nobody; who goes away pays for what was computed.
   for (PromptState& prompt : prompts_) {
-    if (!prompt.finished) prompt.usage = prompt.stream->Read().usage;
+    Dispose(std::move(prompt.batch.tokens));
+    if (prompt.finished) continue;
+    // A stream without tokens has woken nobody; who goes away pays for what was computed.
+    engine::StreamBatch rest = prompt.stream->Read();
+    prompt.usage = rest.usage;
+    Dispose(std::move(rest.tokens));
+  }
+  const bool keeps_much = !stream_events_ && !choices_.empty() && whole_bytes_ > kPartBytes;
+  if (keeps_much && disposal_ != nullptr) {
+    disposal_->Take(std::move(choices_));
+    disposal_->Take(std::move(prompt_tokens_));
   }
   ticket_.ChargeUsage(TotalUsage());
   if (notes_ != nullptr) NoteOutcome();
@@ -132,17 +142,25 @@ void GenerationReply::DropIfCut() {
   CancelUnfinished();
   for (PromptState& prompt : prompts_) {
     prompt.usage = prompt.stream->Read().usage;
+    Dispose(std::move(prompt.batch.tokens));
     prompt.batch = {};
     prompt.next = 0;
   }
-  prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompt_tokens_.size());
+  const size_t prompts = prompt_tokens_.size();
+  if (disposal_ != nullptr) disposal_->Take(std::move(prompt_tokens_));
+  prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompts);
 }
 
-// So that it does not wait for a client that reads the last of it slowly.
+void GenerationReply::Dispose(std::vector<engine::TokenEvent> tokens) const {
+  if (disposal_ != nullptr) disposal_->TakeTokens(std::move(tokens));
+}
+
+// So that it waits neither for a client that reads the last of it slowly nor for other prompts.
 void GenerationReply::FreeIfTaken(PromptState* prompt) {
-  constexpr size_t kFewTokens = 64;  // they go with the next batch
-  if (!prompt->taken() || prompt->batch.tokens.size() <= kFewTokens) return;
-  std::vector<engine::TokenEvent>().swap(prompt->batch.tokens);
+  constexpr size_t kFewTokens = 64;  // they go with the next batch, if there is one
+  const size_t tokens = prompt->batch.tokens.size();
+  if (!prompt->taken() || tokens == 0 || (tokens <= kFewTokens && !prompt->finished)) return;
+  Dispose(std::exchange(prompt->batch.tokens, {}));
   prompt->next = 0;
   prompt->stream->Release();
 }
@@ -166,6 +184,14 @@ http::ReplyPart GenerationReply::Next() {
     part = stream_events_ ? MakeEvents() : MakeWhole();
     if (reads_all || part.last || !part.body.empty()) return part;
   }
+}
+
+http::ReplyPart GenerationReply::Ping() {
+  http::ReplyPart part;
+  if (!stream_events_) return part;
+  part.body = ResponseFormat::PingComment();
+  if (!std::exchange(head_sent_, true)) part.head = EventStreamHead();
+  return part;
 }
 
 std::optional<size_t> GenerationReply::ReadStreams() {
@@ -289,6 +315,7 @@ http::ReplyPart GenerationReply::MakeWhole() {
     size_t unlimited = SIZE_MAX;
     TakeBatch(i, &unlimited);
     ShowPieces(i, std::nullopt, nullptr);
+    FreeIfTaken(&prompts_[i]);
     if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
   }
   if (!AllFinished()) return {};

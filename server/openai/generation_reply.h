@@ -13,6 +13,7 @@
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
 #include "server/byte_budget.h"
+#include "server/disposal.h"
 #include "server/http/message.h"
 #include "server/log.h"
 #include "server/openai/choice_text.h"
@@ -24,8 +25,8 @@ namespace refrain::server::openai {
 
 // The answer to one call, made of the engine's streams, one per prompt; choice index = prompt * n +
 // the stream's choice. Sent as events or as a whole. An error before the first byte becomes an
-// error answer with its own status, a later one an error event without [DONE], after which the
-// connection closes. Destroyed early, it cancels what still runs.
+// error answer with its own status, a later one (behind a ping, too) an error event without [DONE],
+// after which the connection closes. Destroyed early, it cancels what still runs.
 //
 // What has gathered while the client did not read goes out in parts of bounded size, the rest waits
 // in the streams, which may be cut. What can only be sent as a whole and is large is made on a
@@ -44,6 +45,7 @@ class GenerationReply final : public http::Reply {
     // Grows with an answer that can only be sent as a whole, of which a client that reads slowly
     // keeps all in memory; null: nothing counts it.
     std::unique_ptr<HeldBytes> held;
+    std::shared_ptr<Disposal> disposal;  // of what is large of it; null: destroyed at once
   };
 
   GenerationReply(const GenerationCall& call, Parts parts);
@@ -51,6 +53,7 @@ class GenerationReply final : public http::Reply {
 
   void Start(std::function<void()> wakeup) override;
   http::ReplyPart Next() override;
+  http::ReplyPart Ping() override;
   void WhileBlocked() override { DropIfCut(); }
   void OnLastBytes() override { ticket_.Leave(); }
 
@@ -68,7 +71,8 @@ class GenerationReply final : public http::Reply {
   // Where a stream was cut, as nobody reads it (UnreadAnswers), nothing more of the answer is sent
   // but why; then that is known, and what there was of it is freed.
   void DropIfCut();
-  static void FreeIfTaken(PromptState* prompt);
+  void FreeIfTaken(PromptState* prompt);
+  void Dispose(std::vector<engine::TokenEvent> tokens) const;
   // Reads the streams whose last batch is taken. The first prompt that has failed before anything
   // was sent.
   std::optional<size_t> ReadStreams();
@@ -116,7 +120,8 @@ class GenerationReply final : public http::Reply {
   size_t next_prompt_ = 0;                                // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;
-  const std::unique_ptr<HeldBytes> held_;  // may be null
+  const std::unique_ptr<HeldBytes> held_;     // may be null
+  const std::shared_ptr<Disposal> disposal_;  // may be null
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<double> first_token_ms_;

@@ -61,6 +61,8 @@ class ResponseFormat {
                         const std::vector<std::vector<TokenDetails>>& prompts,
                         const engine::Usage& usage);
 
+  // Which readers of events pass over.
+  static std::string_view PingComment() { return ": ping\n\n"; }
   static std::string_view DoneEvent() { return "data: [DONE]\n\n"; }
   static std::string ErrorEvent(std::string_view error_body);
 

@@ -200,6 +200,7 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   parts.log = log_;
   const std::shared_ptr<UnreadAnswers::Answer> unread =
       options_.unread == nullptr ? nullptr : options_.unread->Begin(call->first().tenant);
+  if (unread != nullptr) parts.disposal = options_.unread->disposal();
   for (size_t i = 0; i < call->requests.size(); ++i) {
     engine::Request one = call->requests[i];
     one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,36 @@ TEST(AnswerEndTest, WhatNobodyCanTellIsOther) {
   EXPECT_EQ(AnswerEndOf({}, FinishReason::kStop, testing::FakeTokenizer(kPieces), Ids({"a"})),
             AnswerEnd::kOther)
       << "no conversation";
+}
+
+// On the engine thread, where nobody may stay for long: an answer may be nothing but space.
+TEST(AnswerEndTest, ACallIsNotLookedForBehindMuchSpace) {
+  class Counting final : public testing::FakeTokenizer {
+   public:
+    using FakeTokenizer::FakeTokenizer;
+    std::string_view TokenBytes(TokenId id) const override {
+      ++looked_at;
+      return FakeTokenizer::TokenBytes(id);
+    }
+    mutable int looked_at = 0;
+  };
+  const auto end_behind = [](const std::vector<std::string>& first, size_t spaces) {
+    const Counting tokenizer(kPieces);
+    std::vector<std::string> pieces = first;
+    pieces.insert(pieces.end(), spaces, " ");
+    pieces.insert(pieces.end(), {"{", "}", "end"});
+    const AnswerEnd end = AnswerEndOf({.is_turn = true, .calls = ToolFormat::kLlama3},
+                                      FinishReason::kStop, tokenizer, Ids(pieces));
+    EXPECT_LE(tokenizer.looked_at, 2500);
+    return end;
+  };
+  const std::vector<std::string> tag = {"\n", "<|python_tag|>"};
+  EXPECT_EQ(end_behind({}, 1024), AnswerEnd::kToolCalls);
+  EXPECT_EQ(end_behind({}, 1025), AnswerEnd::kTurn);
+  EXPECT_EQ(end_behind(tag, 1024), AnswerEnd::kToolCalls);
+  EXPECT_EQ(end_behind(tag, 1025), AnswerEnd::kTurn);
+  EXPECT_EQ(end_behind({}, 100'000), AnswerEnd::kTurn);
+  EXPECT_EQ(end_behind(tag, 100'000), AnswerEnd::kTurn);
 }
 
 // --- what the engine loop tells the cache ---

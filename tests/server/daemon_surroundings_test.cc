@@ -24,7 +24,9 @@ namespace {
 
 using ::refrain::testing::DaemonProcess;
 using ::refrain::testing::GetRequest;
+using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
+using ::refrain::testing::RawResponse;
 using ::refrain::testing::TemporaryDirectory;
 
 std::vector<std::string> Arguments(std::string model, const std::vector<std::string>& more = {}) {
@@ -117,6 +119,29 @@ TEST(DaemonSurroundings, ItsThreadsHaveStacksOfTwoMegabytesWhereTheLimitIsSmall)
   constexpr rlim_t kStackBytes = 512 << 10;
   DaemonProcess daemon(Arguments("deep"), {.stack_bytes = rlimit{kStackBytes, kStackBytes}});
   EXPECT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+}
+
+// A body takes twice its size while it grows.
+TEST(DaemonSurroundings, RefusesABodyForWhichThereIsNoMemory) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+#endif
+  constexpr size_t kBodyBytes = 40 << 20;
+  DaemonProcess daemon(Arguments("fake", {"--set", "limits.body_bytes=64MiB"}));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  const auto ask = [&](const std::string& prompt) {
+    RawClient client(port);
+    client.Send(PostRequest("/v1/completions", R"({"prompt":")" + prompt + R"("})"));
+    return client.ReadResponse();
+  };
+  ASSERT_EQ(ask("before").status, 200);
+  daemon.LimitMoreAddresses(kBodyBytes);
+  RawResponse refused = ask(std::string(kBodyBytes, 'a'));
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(refused.headers["retry-after"], "1");
+  EXPECT_NE(refused.body.find("no memory"), std::string::npos) << refused.body;
+  EXPECT_EQ(ask("behind").status, 200);
 }
 
 // A limit on the size of files (ulimit -f, LimitFSIZE) is met as a full disk is.

@@ -376,6 +376,14 @@ TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {
   }
 }
 
+TEST(Daemon, PingsStreamsAsConfigured) {
+  DaemonProcess daemon(Arguments("fake", {"--set", "http.sse_ping_s=0.05"}));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput(" ready "));
+  client.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]","stream":true})"));
+  EXPECT_TRUE(client.ReadUntil(": ping\n\n"));
+}
+
 TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
   DaemonProcess daemon(
       Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",

@@ -270,3 +270,24 @@ def test_a_client_that_goes_away_frees_its_place(start_daemon):
     page = metrics_page.samples(httpx.get(f"{daemon.url}/metrics").text)
     # Most of the first request's 1,500 tokens never came.
     assert metrics_page.value(page, "vllm:generation_tokens_total") < 1000
+
+
+def test_pings_come_to_who_waits_and_are_passed_over(start_daemon):
+    """With them a stream has its head while another request has the only place."""
+    daemon = start_daemon("--set", "engine.max_sequences=1",
+                          "--set", "http.sse_ping_s=0.05").wait_until_ready()
+    with daemon.client() as client:
+        model = client.models.list().data[0].id
+        ask = dict(model=model, messages=QUESTION, temperature=0, max_completion_tokens=16)
+        alone = client.chat.completions.create(**ask).choices[0].message.content
+        running = client.completions.create(model=model, prompt=PROMPT, max_tokens=1500, stream=True,
+                                            extra_body={"ignore_eos": True})
+        next(iter(running))
+        waiting = client.chat.completions.create(stream=True, **ask)
+        daemon.wait_for_queued(1)
+        with httpx.stream("POST", f"{daemon.url}/v1/completions", timeout=60, json={
+                "model": model, "prompt": PROMPT, "max_tokens": 1, "stream": True}) as raw:
+            assert next(raw.iter_text()).startswith(": ping\n\n")
+        running.close()
+        chunks = list(waiting)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == alone

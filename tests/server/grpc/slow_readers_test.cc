@@ -171,6 +171,27 @@ TEST_F(GrpcSlowReaders, WhatNobodyReadsIsBounded) {
   EXPECT_EQ(complete, kReaders - cut) << "and who reads in the end has all of it";
 }
 
+TEST_F(GrpcSlowReaders, OneThatIsCutAndReadsOnIsInTheLogToo) {
+  const auto unread = UnreadAnswers::Make(1 << 20);
+  Start({.unread = unread});
+  ::testing::internal::CaptureStderr();
+  const auto stub = Connect();
+  ClientContext context;
+  const Reader reader = stub->Generate(&context, ManyBytes());
+  v1::GenerateResponse message;
+  EXPECT_TRUE(reader->Read(&message));
+  EXPECT_TRUE(engine_.WaitForRunning(0));
+  EXPECT_EQ(unread->cut(), 1);
+  while (reader->Read(&message)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), ::grpc::UNAVAILABLE);
+  EXPECT_TRUE(testing::Eventually([&] { return refused_calls_ == 1; }));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t line = log.find("the answer is cut: ");
+  ASSERT_NE(line, std::string::npos) << log;
+  EXPECT_EQ(log.find("is cut: ", line + 20), std::string::npos) << "once: " << log;
+}
+
 TEST_F(GrpcSlowReaders, AnswersInOneMessageEndTooWhenNobodyReadsThem) {
   Start({.write_timeout = 1s});
   const auto stub = Connect();

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -196,6 +198,27 @@ TEST_F(ExchangeTest, ReportsExchangesOfClientsThatWentAway) {
   header.Reset();
   EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
   EXPECT_EQ(seen.Lines(3).size(), 3u);
+}
+
+TEST_F(ExchangeTest, ReportsWhoWentAwayBeforeItWasToldToGoOn) {
+  ExchangeList seen;
+  std::atomic<bool> reached{false}, gone{false};
+  ServerOptions options{.on_exchange = seen.observer()};
+  options.filter = [&](const Request&) -> std::unique_ptr<Reply> {
+    reached = true;
+    EXPECT_TRUE(Eventually([&] { return gone.load(); }));
+    return nullptr;
+  };
+  Start(std::move(options));
+  RawClient client = Connect();
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(Eventually([&] { return reached.load(); }));
+  client.Reset();
+  gone = true;
+  const std::vector<std::string> lines = seen.Lines(1);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0], "POST /echo /echo - 499 0 cut");
 }
 
 // Its client may still read: it is told, and the connection ends at once.

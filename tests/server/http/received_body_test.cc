@@ -8,6 +8,8 @@
 #include <new>
 #include <string>
 
+#include "server/http/request_header.h"
+
 namespace refrain::server::http {
 namespace {
 
@@ -49,6 +51,10 @@ TEST(ReceivedBodyTest, WhatFindsNoMemoryIsAnErrorAndNoException) {
   boost::beast::error_code error;
   EXPECT_EQ(reader.put(Unaffordable{}, error), 0u);
   EXPECT_EQ(error, boost::system::errc::not_enough_memory);
+
+  const ReadFailure failure = ClassifyReadError(error, RequestParser(), ServerOptions());
+  EXPECT_EQ(failure.status, 503);
+  EXPECT_NE(failure.message.find("no memory"), std::string::npos) << failure.message;
 }
 
 }  // namespace

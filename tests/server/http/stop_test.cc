@@ -219,6 +219,18 @@ TEST_F(HttpStopTest, AnUploadThatBeginsWhileDrainingHoldsNothingUp) {
   EXPECT_EQ(client.ReadResponse().body, std::string(1000, 'x'));
 }
 
+// What it asks would be refused, and Stop refuses it as well.
+TEST_F(HttpStopTest, AHeaderThatIsStillComingHoldsNothingUp) {
+  Start();
+  RawClient client = Connect();
+  client.Send("GET /hel");
+  std::this_thread::sleep_for(50ms);
+  server_->BeginDrain();
+  EXPECT_TRUE(server_->WaitUntilAnswered(std::chrono::steady_clock::now()));
+  client.Send("lo HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_EQ(client.ReadResponse().body, "hello");
+}
+
 // Its client sent it to a server that was ready.
 TEST_F(HttpStopTest, AnUploadUnderWayWhenDrainingBeginsIsWaitedFor) {
   using Clock = std::chrono::steady_clock;

@@ -237,6 +237,23 @@ TEST_F(MetricsTest, CountsPromptsThatWereAllThatWasWanted) {
   EXPECT_EQ(Vllm("request_decode_time_seconds_count"), "0");
 }
 
+// All of these prompts are cached, so that what was computed is 0 on every page that is made beside
+// them.
+TEST_F(MetricsTest, APageThatIsMadeMeanwhileTellsOfNothingThatWasNotComputed) {
+  Load();
+  std::atomic<bool> done{false};
+  std::thread engine([&] {
+    while (!done) observer().OnFirstToken(0.001, 1000, 1000);
+  });
+  std::string computed = "0";
+  for (int i = 0; i < 300 && computed == "0"; ++i) {
+    computed = Vllm("prompt_tokens_by_source_total", "source=\"local_compute\"");
+  }
+  done = true;
+  engine.join();
+  EXPECT_EQ(computed, "0");
+}
+
 TEST_F(MetricsTest, MapsEndsAndStatus) {
   Load();
   engine::RequestObservation end;

@@ -15,6 +15,7 @@
 
 #include "engine/token_stream.h"
 #include "server/openai/generation_reply.h"
+#include "server/unread_answers.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/server/openai/served_fake.h"
 #include "tests/support/allocated_bytes.h"
@@ -293,6 +294,35 @@ TEST_F(LargeAnswersTest, AWholeAnswerIsMadeByAWorkerWhereItIsLarge) {
     EXPECT_TRUE(part.last);
     EXPECT_EQ(Count(part.body, "\"finish_reason\":\"length\""), 1u);
     EXPECT_EQ(part.body.size() > 300'000, large);
+  }
+}
+
+// Its last prompt runs for long: of the others nothing counts as unread, which could not be read.
+TEST_F(LargeAnswersTest, AWholeAnswerKeepsNothingTwiceOfPromptsThatHaveFinished) {
+  for (const auto& [prompts, tokens] : {std::pair{500, 60}, std::pair{30, 1000}}) {
+    const auto unread = UnreadAnswers::Make(64 << 20);
+    const auto answer = unread->Begin("");
+    GenerationCall call = Call(/*stream=*/false);
+    call.output.logprobs = 20;
+    GenerationReply::Parts parts;
+    parts.tokenizer = &tokenizer_;
+    parts.log = &log_;
+    for (int i = 0; i <= prompts; ++i) {
+      stream_ = std::make_shared<engine::TokenStream>();
+      parts.streams.push_back(engine::ConsumerHandle(stream_));
+      unread->Count(answer, parts.streams.back());
+      if (i == prompts) break;
+      engine::StreamBatch batch;
+      AddTokens(tokens, /*from_prompt=*/false, /*top=*/20, &batch);
+      Finish(std::move(batch));
+    }
+    EXPECT_GT(unread->bytes(), 8u << 20);
+    GenerationReply reply(call, std::move(parts));
+    reply.Start([] {});
+    http::ReplyPart part = reply.Next();
+    if (part.make) part = std::exchange(part.make, nullptr)();
+    EXPECT_FALSE(part.last);
+    EXPECT_EQ(unread->bytes(), 0u);
   }
 }
 
