@@ -6,6 +6,7 @@
 
 #include "engine/chat_prompt.h"
 #include "server/json.h"
+#include "server/openai/cache_hints.h"
 #include "server/openai/chat_messages.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/sampling_fields.h"
@@ -47,6 +48,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   engine::ChatPrompt chat = ReadChatOptions(fields);
   if (is_chat) {
     ReadChatMessages(fields, /*show_tools=*/true, limits, &chat.input);
+    ReadCacheBreakpoints(fields);  // refused as in a chat, else of no effect
     if (!chat.input.tools.is_undefined() && limits.tools == engine::ToolFormat::kNone) {
       fields.Refuse("tools", kToolsProblem);
     }

@@ -488,23 +488,6 @@ TEST(ChatMessages, RefusesToolsThatTheTemplateCannotShow) {
   EXPECT_TRUE(parse("}").ok());
 }
 
-// A key names no namespace; it tells that the prompt will come again.
-TEST(Protocol, TakesPromptCacheFieldsAsHints) {
-  const auto keep = [](const std::string& members) {
-    const auto call = Completion(members);
-    EXPECT_TRUE(call.ok()) << call.status();
-    EXPECT_EQ(call->first().cache_salt, "");
-    EXPECT_TRUE(call->ignored_fields.empty());
-    return call->first().keep_cached;
-  };
-  EXPECT_FALSE(keep(""));
-  EXPECT_TRUE(keep(R"(,"prompt_cache_key":"user-7")"));
-  EXPECT_TRUE(keep(R"(,"prompt_cache_retention":"24h")"));
-  EXPECT_FALSE(keep(R"(,"prompt_cache_retention":"in_memory","prompt_cache_key":"user-7")"));
-  EXPECT_TRUE(keep(R"(,"max_tokens":0)"));
-  EXPECT_TRUE(Completion(R"(,"cache_report":true)")->output.cache_report);
-}
-
 TEST(ChatMessages, PrefersTheNewNameOfTheTokenLimit) {
   EXPECT_EQ(Chat(R"(,"max_tokens":5)")->first().stop.max_tokens, 5);
   EXPECT_EQ(Chat(R"(,"max_tokens":5,"max_completion_tokens":7)")->first().stop.max_tokens, 7);
