@@ -266,6 +266,32 @@ TEST(AnswerWriter, ShowsTheTokenThatEndedAChoiceOnRequest) {
   EXPECT_EQ(text_of({.shown = {.skip_special = false}}, eos), "a");
 }
 
+// It has no place among `logprobs`, which go with the token ids.
+TEST(AnswerWriter, TellsTheLogprobOfTheTokenThatEndedAChoice) {
+  testing::ByteTokenizer tokenizer;
+  const engine::TokenId z{'z'};
+  const auto delta_of = [&](bool logprobs) {
+    AnswerWriter writer(&tokenizer, {.logprobs = logprobs});
+    v1::GenerateResponse message;
+    const engine::TokenLogprob best{.token = engine::TokenId{'y'}, .logprob = -0.5f, .rank = 1};
+    writer.Take({.tokens = {Token(0, 'a')},
+                 .ends = {{.stop_token = z,
+                           .stop_logprob = engine::TokenLogprob{z, -1.5f, 2},
+                           .stop_top = {best}}}});
+    writer.Fill(&message);
+    return message.choices(0);
+  };
+  const v1::ChoiceDelta delta = delta_of(true);
+  EXPECT_EQ(delta.logprobs_size(), 1);
+  EXPECT_EQ(delta.stop_logprob().token_id(), 'z');
+  EXPECT_EQ(delta.stop_logprob().token(), "z");
+  EXPECT_EQ(delta.stop_logprob().logprob(), -1.5f);
+  EXPECT_EQ(delta.stop_logprob().rank(), 2);
+  ASSERT_EQ(delta.stop_logprob().top_size(), 1);
+  EXPECT_EQ(delta.stop_logprob().top(0).token_id(), 'y');
+  EXPECT_FALSE(delta_of(false).has_stop_logprob());
+}
+
 TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {
   testing::ByteTokenizer tokenizer;
   for (const bool logprobs : {false, true}) {
