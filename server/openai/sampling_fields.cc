@@ -156,8 +156,9 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
   sampling.repetition_penalty =
       number("repetition_penalty", kRepetitionPenaltyRange, defaults.repetition_penalty);
-  sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
-  sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
+  sampling.presence_penalty = number("presence_penalty", kPenaltyRange, defaults.presence_penalty);
+  sampling.frequency_penalty =
+      number("frequency_penalty", kPenaltyRange, defaults.frequency_penalty);
   // -1 is what clients of other servers send for none.
   if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63, true}); seed.value_or(-1) != -1) {
     sampling.seed = static_cast<uint64_t>(*seed);

@@ -48,7 +48,7 @@ TEST(RequestReader, DefaultsAreThoseOfTheHttpApi) {
 
 TEST(RequestReader, WhatIsLeftOutIsTheModels) {
   ModelLimits limits = kLimits;
-  limits.sampling = {.temperature = 0.6, .top_p = 0.9, .top_k = 20};
+  limits.sampling = {.temperature = 0.6, .top_p = 0.9, .top_k = 20, .presence_penalty = 1.5};
   v1::GenerateRequest request = TextRequest();
   const auto read = [&] {
     const auto call = ReadGenerate(request, limits);
@@ -58,6 +58,7 @@ TEST(RequestReader, WhatIsLeftOutIsTheModels) {
   EXPECT_EQ(read().temperature, 0.6);
   EXPECT_EQ(read().top_p, 0.9);
   EXPECT_EQ(read().top_k, 20);
+  EXPECT_EQ(read().presence_penalty, 1.5);
   request.mutable_params()->mutable_beam();
   EXPECT_EQ(read().temperature, 1);
   EXPECT_EQ(read().top_k, 0);
