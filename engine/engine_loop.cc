@@ -349,16 +349,18 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
-  if (request.SetCachedTokens(std::min(found_tokens, request.prompt_tokens()))) {
-    request.SetCacheMiss(
-        ExplainMiss(seen_, {.keys = request.prefix_keys(),
-                            .chunk_tokens = snapshot_.limits.chunk_tokens,
-                            .prompt_tokens = request.prompt_tokens(),
-                            .cached_tokens = found_tokens,
-                            .goes_on = goes_on,
-                            .truncated = request.encoded().truncated,
-                            .prefix_cache = parts_.cache->options().prefix_cache}));
-    stats_.cached_prompt_tokens_total += std::min(found_tokens, request.prompt_tokens());
+  const int32_t cached_tokens = std::min(found_tokens, request.prompt_tokens());
+  const bool prefix_cache = parts_.cache->options().prefix_cache;
+  const int32_t written_tokens = prefix_cache ? request.prompt_tokens() - cached_tokens : 0;
+  if (request.SetCachedTokens(cached_tokens, written_tokens)) {
+    request.SetCacheMiss(ExplainMiss(seen_, {.keys = request.prefix_keys(),
+                                             .chunk_tokens = snapshot_.limits.chunk_tokens,
+                                             .prompt_tokens = request.prompt_tokens(),
+                                             .cached_tokens = found_tokens,
+                                             .goes_on = goes_on,
+                                             .truncated = request.encoded().truncated,
+                                             .prefix_cache = prefix_cache}));
+    stats_.cached_prompt_tokens_total += cached_tokens;
     observer_.Started(&request);
   }
   snapshot_.running.insert(FindEntry(snapshot_.running, sequence->id),

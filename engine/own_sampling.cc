@@ -33,6 +33,8 @@ SamplingParams OwnSampling(const WeightSource& source, std::string* warning) {
   take(own->top_p, &SamplingParams::top_p);
   take(own->min_p, &SamplingParams::min_p);
   take(own->repetition_penalty, &SamplingParams::repetition_penalty);
+  take(own->presence_penalty, &SamplingParams::presence_penalty);
+  take(own->frequency_penalty, &SamplingParams::frequency_penalty);
   // Below 1 all tokens count, and so they do by more than there can be.
   constexpr double kMost = std::numeric_limits<int32_t>::max();
   const double top_k = std::trunc(own->top_k.value_or(0));

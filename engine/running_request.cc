@@ -78,11 +78,12 @@ void RunningRequest::Start() {
   }
 }
 
-bool RunningRequest::SetCachedTokens(int32_t tokens) {
+bool RunningRequest::SetCachedTokens(int32_t found, int32_t written) {
   if (std::exchange(cached_tokens_set_, true)) return false;
-  outbox_.usage.cached_tokens = tokens;
+  outbox_.usage.cached_tokens = found;
+  outbox_.usage.written_tokens = written;
   // Should they be evicted before it runs again, they count no more than if they were not.
-  if (!request().logprobs.prompt_top.has_value()) prompt_computed_end_ = tokens;
+  if (!request().logprobs.prompt_top.has_value()) prompt_computed_end_ = found;
   return true;
 }
 

@@ -121,8 +121,9 @@ class RunningRequest {
   int32_t FirstWantedPromptRow() const {
     return WantsPromptRow(next_prompt_row_) ? next_prompt_row_ : prompt_tokens();
   }
-  // So many tokens of the prompt were found in the cache. The first call counts, and says so.
-  bool SetCachedTokens(int32_t tokens);
+  // So many tokens of the prompt were found in the cache, so many will be added to it. The first
+  // call counts, and says so.
+  bool SetCachedTokens(int32_t found, int32_t written);
   // Whether one of its sequences has run: the cache has counted the request.
   bool has_run() const { return cached_tokens_set_; }
   // True the first time.

@@ -73,6 +73,7 @@ struct CacheMiss {
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;      // of the prompt, found when the request started
+  int32_t written_tokens = 0;     // of the prompt, added to the cache for others to find
   int32_t completion_tokens = 0;  // over all choices
   // What was computed for it up to now: of the prompt what was not found, or computed again for its
   // log-probabilities, and every token that was generated, shown or not. What a preemption makes

@@ -220,7 +220,9 @@ class Daemon {
                                     {"top_p", sampling.top_p},
                                     {"min_p", sampling.min_p},
                                     {"top_k", sampling.top_k},
-                                    {"repetition_penalty", sampling.repetition_penalty}});
+                                    {"repetition_penalty", sampling.repetition_penalty},
+                                    {"presence_penalty", sampling.presence_penalty},
+                                    {"frequency_penalty", sampling.frequency_penalty}});
   }
 
   bool Listen() {

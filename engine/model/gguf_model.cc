@@ -356,6 +356,7 @@ absl::StatusOr<SamplingDefaults> ReadGgufSamplingDefaults(const GgufFile& file) 
     }
     return shortest;
   };
+  // There are no keys for the other penalties.
   const SamplingDefaults defaults = {
       .temperature = decimal("general.sampling.temp"),
       .top_p = decimal("general.sampling.top_p"),

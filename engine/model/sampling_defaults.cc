@@ -22,6 +22,8 @@ absl::StatusOr<SamplingDefaults> ParseGenerationConfig(std::string_view json) {
                                .top_p = number("top_p"),
                                .min_p = number("min_p"),
                                .repetition_penalty = number("repetition_penalty"),
+                               .presence_penalty = number("presence_penalty"),
+                               .frequency_penalty = number("frequency_penalty"),
                                .top_k = number("top_k")};
   if (!status.ok()) return status;
   return defaults;

@@ -15,6 +15,8 @@ struct SamplingDefaults {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
   std::optional<double> top_k;
   friend bool operator==(const SamplingDefaults&, const SamplingDefaults&) = default;
 };

@@ -163,6 +163,10 @@ void AnswerWriter::AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta) 
   if (end.matched_stop.has_value()) delta->set_matched_stop(*end.matched_stop);
   if (end.stop_token.has_value()) {
     delta->set_stop_token_id(static_cast<int32_t>(*end.stop_token));
+    if (options_.logprobs) {
+      *delta->mutable_stop_logprob() =
+          LogprobOf({.token = *end.stop_token, .logprob = end.stop_logprob, .top = end.stop_top});
+    }
   }
 }
 

@@ -423,6 +423,7 @@ engine::Usage GenerationReply::TotalUsage() const {
   for (const PromptState& prompt : prompts_) {
     total.prompt_tokens += prompt.usage.prompt_tokens;
     total.cached_tokens += prompt.usage.cached_tokens;
+    total.written_tokens += prompt.usage.written_tokens;
     total.completion_tokens += prompt.usage.completion_tokens;
     total.computed_tokens += prompt.usage.computed_tokens;
   }

@@ -18,8 +18,9 @@ constexpr char kSchemas[] = R"(
 "Usage":{"type":"object","required":["prompt_tokens","completion_tokens","total_tokens",
  "prompt_tokens_details"],"properties":{"prompt_tokens":{"type":"integer","minimum":0},
  "completion_tokens":{"type":"integer","minimum":0},"total_tokens":{"type":"integer","minimum":0},
- "prompt_tokens_details":{"type":"object","required":["cached_tokens"],
+ "prompt_tokens_details":{"type":"object","required":["cached_tokens","cache_write_tokens"],
  "properties":{"cached_tokens":{"type":"integer","minimum":0},
+ "cache_write_tokens":{"type":"integer","minimum":0},
  "cache_misses":{"type":"array","items":{"type":["object","null"],
  "required":["reason","at_token","evicted_tokens"],
  "properties":{"reason":{"enum":["never_seen","diverged","evicted","truncated","disabled"]},
@@ -88,11 +89,15 @@ constexpr char kSchemas[] = R"(
  "namespaces":{"type":"array","items":{"type":"object","required":["tenant","salted","first_chunks"]}},
  "nodes":{"type":"array","items":{"type":"object","required":["id","parent","tokens","children"]}}}},
 "Stop":{"type":"string","minLength":1,"maxLength":1024},
+"CacheLifetime":{"type":["string","null"],"pattern":"^[1-9][0-9]{0,5}[smhd]$"},
+"CacheBreakpoint":{"type":["object","null"],"required":["mode"],"properties":{
+ "mode":{"const":"explicit"},"ttl":{"$ref":"#/components/schemas/CacheLifetime"}}},
 "Message":{"type":"object","required":["role"],"anyOf":[
  {"properties":{"role":{"const":"assistant"}}},
  {"required":["content"],"properties":{"content":{"type":["string","array"]}}}],"properties":{
  "role":{"type":"string","minLength":1,"maxLength":64},
- "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"anyOf":[
+ "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"properties":{
+ "prompt_cache_breakpoint":{"$ref":"#/components/schemas/CacheBreakpoint"}},"anyOf":[
  {"type":"string"},{"type":"object","required":["type"],"properties":{
  "type":{"enum":["text","input_text","output_text"]},"text":{"type":["string","null"]}}},
  {"type":"object","required":["type"],

@@ -87,7 +87,8 @@ void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) c
   ConcatTo(out, ",\"usage\":{\"prompt_tokens\":", usage.prompt_tokens,
            ",\"completion_tokens\":", usage.completion_tokens,
            ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
-           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens);
+           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
+           ",\"cache_write_tokens\":", usage.written_tokens);
   if (answer_.output.cache_report) {
     out->append(",\"cache_misses\":[");
     for (size_t i = 0; i < misses_.size(); ++i) {

@@ -9,6 +9,7 @@
 #include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/openai/cache_hints.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
@@ -93,7 +94,7 @@ void RefuseUnsupported(FieldReader& fields) {
     if (!IsEmpty(fields.AnyOrNull(name))) fields.Refuse(name, "is not supported");
   }
   for (const char* name : {"store", "service_tier", "spaces_between_special_tokens", "detokenize",
-                           "prompt_cache_options", "safety_identifier"}) {
+                           "safety_identifier"}) {
     fields.Ignore(name);
   }
 }
@@ -155,8 +156,9 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   sampling.top_k = static_cast<int32_t>(std::max<int64_t>(0, top_k));
   sampling.repetition_penalty =
       number("repetition_penalty", kRepetitionPenaltyRange, defaults.repetition_penalty);
-  sampling.presence_penalty = fields.Number("presence_penalty", kPenaltyRange).value_or(0);
-  sampling.frequency_penalty = fields.Number("frequency_penalty", kPenaltyRange).value_or(0);
+  sampling.presence_penalty = number("presence_penalty", kPenaltyRange, defaults.presence_penalty);
+  sampling.frequency_penalty =
+      number("frequency_penalty", kPenaltyRange, defaults.frequency_penalty);
   // -1 is what clients of other servers send for none.
   if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63, true}); seed.value_or(-1) != -1) {
     sampling.seed = static_cast<uint64_t>(*seed);
@@ -277,8 +279,10 @@ void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request*
     fields.Refuse("prompt_cache_retention",
                   Concat("must be \"in_memory\" or \"24h\", not \"", *retention, "\""));
   }
-  std::optional<bool> retained;
-  if (retention.has_value()) retained = retention == "24h";
+  // Messages are described where they are read.
+  const bool has_messages = call->endpoint == Endpoint::kChatCompletions && !fields.describes();
+  std::optional<bool> retained = ReadCacheHints(fields, has_messages);
+  if (!retained.has_value() && retention.has_value()) retained = retention == "24h";
   request->keep_cached = ExpectsReuse(retained, key.has_value(), request->stop);
   call->output.cache_report = fields.Bool("cache_report").value_or(false);
 }

@@ -6,6 +6,7 @@
 
 #include "engine/chat_prompt.h"
 #include "server/json.h"
+#include "server/openai/cache_hints.h"
 #include "server/openai/chat_messages.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/sampling_fields.h"
@@ -47,6 +48,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   engine::ChatPrompt chat = ReadChatOptions(fields);
   if (is_chat) {
     ReadChatMessages(fields, ToolChoice::kAuto, limits, &chat);
+    ReadCacheBreakpoints(fields);  // refused as in a chat, else of no effect
   } else if (!prompt.has_value()) {
     fields.Refuse("prompt", "is required, or 'messages'");
   } else if (fields.AnyOrNull("messages") != nullptr) {

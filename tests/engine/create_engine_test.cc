@@ -87,13 +87,16 @@ TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
   TemporaryDirectory directory;
   ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
   std::ofstream(directory.path() + "/generation_config.json")
-      << R"({"temperature":0.5,"top_k":-1,"top_p":0.75,"repetition_penalty":1.5})";
+      << R"({"temperature":0.5,"top_k":-1,"top_p":0.75,"repetition_penalty":1.5,)"
+      << R"("presence_penalty":0.25,"frequency_penalty":-1})";
   const auto parts = Load(directory.path());
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_EQ(parts->model.sampling.temperature, 0.5);
   EXPECT_EQ(parts->model.sampling.top_p, 0.75);
   EXPECT_EQ(parts->model.sampling.top_k, 0);
   EXPECT_EQ(parts->model.sampling.repetition_penalty, 1.5);
+  EXPECT_EQ(parts->model.sampling.presence_penalty, 0.25);
+  EXPECT_EQ(parts->model.sampling.frequency_penalty, -1);
   EXPECT_EQ(parts->model.sampling.min_p, 0);
 
   EngineOptions openai;
@@ -101,6 +104,7 @@ TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
   const auto without = Load(directory.path(), openai);
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ(without->model.sampling.temperature, 1);
+  EXPECT_EQ(without->model.sampling.presence_penalty, 0);
 }
 
 // No reason not to serve.

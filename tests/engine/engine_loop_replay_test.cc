@@ -157,5 +157,18 @@ TEST(EngineLoopReplayTest, ResumingComputesNothingAgainThatIsCached) {
   h.CheckIdle();
 }
 
+// A prompt adds to the cache what was not found; what is replayed is there already.
+TEST(EngineLoopReplayTest, OnlyWhatWasNotFoundIsWrittenToTheCache) {
+  LoopHarness h;
+  Request request = TokenRequest(Prompt(100), 1);
+  EXPECT_EQ(h.Run(request).usage.written_tokens, 100);
+  request.logprobs.prompt_top = 0;
+  const Usage again = h.Run(request).usage;
+  EXPECT_EQ(again.cached_tokens, 99);
+  EXPECT_EQ(again.written_tokens, 1);
+  LoopHarness uncached({.prefix_cache = false});
+  EXPECT_EQ(uncached.Run(request).usage.written_tokens, 0);
+}
+
 }  // namespace
 }  // namespace refrain::engine

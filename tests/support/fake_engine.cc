@@ -179,13 +179,12 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
     return absl::ResourceExhaustedError("too many requests are waiting");
   }
   running.usage.prompt_tokens = static_cast<int32_t>(prompt.size());
-  if (!seen_.insert(prompt).second && !prompt.empty()) {
-    running.usage.cached_tokens = running.usage.prompt_tokens - 1;
-  } else {
-    running.usage.miss = engine::CacheMiss{};
-  }
+  const bool is_cached = !seen_.insert(prompt).second && !prompt.empty();
+  if (is_cached) running.usage.cached_tokens = running.usage.prompt_tokens - 1;
+  if (!is_cached) running.usage.miss = engine::CacheMiss{};
   request.prompt_hold.reset();
   running.usage.computed_tokens = running.usage.prompt_tokens - running.usage.cached_tokens;
+  running.usage.written_tokens = running.usage.computed_tokens;
   last_request_ = std::move(request);
   ++submitted_;
   auto handle = engine::ConsumerHandle(running.stream);

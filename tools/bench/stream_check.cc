@@ -81,11 +81,12 @@ class User final : public loadgen::AnswerSink {
     totals_->peak_running = std::max(totals_->peak_running, ++totals_->running);
     tokens_ = 0;
     begin_s_ = loop_->NowS();
-    backend_->Start(
-        backend_->Encode({.form = FormOf(options_),
-                          .messages = {{.role = "user", .content = PromptOf(options_, stream)}},
-                          .output_tokens = options_.tokens}),
-        this);
+    const std::string prompt = PromptOf(options_, stream);
+    backend_->Start(backend_->Encode({.form = FormOf(options_),
+                                      .text = prompt,
+                                      .messages = {{.role = "user", .content = prompt}},
+                                      .output_tokens = options_.tokens}),
+                    this);
   }
 
   void OnTokens(double at_s, int32_t tokens, std::string_view text,

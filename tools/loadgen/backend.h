@@ -17,7 +17,8 @@ namespace refrain::loadgen {
 struct GenerationRequest {
   PromptForm form = PromptForm::kTokenIds;
   std::vector<int32_t> token_ids;     // kTokenIds
-  std::vector<ChatMessage> messages;  // the other forms
+  std::string text;                   // kText
+  std::vector<ChatMessage> messages;  // kChat
   int32_t output_tokens = 16;
   bool wants_token_ids = false;  // of the answer
 };

@@ -18,7 +18,10 @@ bool Conversation::Prepare() {
   if (!has_more_turns()) return false;
   if (next_turn_ > 0) {
     request_.token_ids.insert(request_.token_ids.end(), answer_ids_.begin(), answer_ids_.end());
-    if (request_.form != PromptForm::kTokenIds) {
+    if (request_.form == PromptForm::kText) {
+      // Nothing is put between: the server's cache goes on behind a prompt with its answer.
+      request_.text.append(answer_text_);
+    } else if (request_.form == PromptForm::kChat) {
       request_.messages.push_back({"assistant", std::move(answer_text_)});
     }
   }
@@ -26,7 +29,14 @@ bool Conversation::Prepare() {
   answer_ids_.clear();
   Turn& turn = session_.turns[next_turn_++];
   request_.token_ids.insert(request_.token_ids.end(), turn.token_ids.begin(), turn.token_ids.end());
-  for (ChatMessage& message : turn.messages) request_.messages.push_back(std::move(message));
+  if (request_.form == PromptForm::kText) {
+    for (size_t i = 0; i < turn.messages.size(); ++i) {
+      if (i > 0) request_.text.push_back('\n');
+      request_.text.append(turn.messages[i].content);
+    }
+  } else {
+    for (ChatMessage& message : turn.messages) request_.messages.push_back(std::move(message));
+  }
   request_.output_tokens = turn.output_tokens;
   request_.wants_token_ids = request_.form == PromptForm::kTokenIds && has_more_turns();
   encoded_ = backend_->Encode(request_);

@@ -217,10 +217,7 @@ class GrpcBackend final : public Backend {
                                                      request.token_ids.end());
         break;
       case PromptForm::kText:
-        for (const ChatMessage& message : request.messages) {
-          std::string* text = encoded.mutable_text()->mutable_text();
-          absl::StrAppend(text, text->empty() ? "" : "\n", message.content);
-        }
+        encoded.mutable_text()->set_text(request.text);
         break;
       case PromptForm::kChat:
         for (const ChatMessage& message : request.messages) {

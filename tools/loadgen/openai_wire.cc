@@ -21,11 +21,7 @@ void AppendPrompt(const GenerationRequest& request, std::string* body) {
     return;
   }
   if (request.form == PromptForm::kText) {
-    std::string text;
-    for (size_t i = 0; i < request.messages.size(); ++i) {
-      absl::StrAppend(&text, i == 0 ? "" : "\n", request.messages[i].content);
-    }
-    absl::StrAppend(body, "\"prompt\":", QuotedJson(text));
+    absl::StrAppend(body, "\"prompt\":", QuotedJson(request.text));
     return;
   }
   body->append("\"messages\":[");

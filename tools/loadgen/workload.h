@@ -23,7 +23,7 @@ struct ChatMessage {
 };
 
 // What one request adds to its conversation: ids, or messages. As text, messages are their contents
-// joined by line ends.
+// joined by line ends; turns and answers follow each other as they are.
 struct Turn {
   std::vector<int32_t> token_ids;
   std::vector<ChatMessage> messages;

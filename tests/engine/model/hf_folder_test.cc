@@ -237,11 +237,15 @@ TEST(HfFolderTest, ReadsHowTheModelWantsToBeSampled) {
   };
   EXPECT_EQ(*(*source)->ReadSamplingDefaults(), SamplingDefaults());
   EXPECT_EQ(*read(R"({"eos_token_id":2,"do_sample":true,"temperature":null})"), SamplingDefaults());
-  EXPECT_EQ(
-      *read(R"({"temperature":0.6,"top_p":0.95,"top_k":20,"min_p":0,
-                      "repetition_penalty":1.05})"),
-      (SamplingDefaults{
-          .temperature = 0.6, .top_p = 0.95, .min_p = 0, .repetition_penalty = 1.05, .top_k = 20}));
+  EXPECT_EQ(*read(R"({"temperature":0.6,"top_p":0.95,"top_k":20,"min_p":0,"repetition_penalty":1.05,
+                "presence_penalty":1.5,"frequency_penalty":-0.5})"),
+            (SamplingDefaults{.temperature = 0.6,
+                              .top_p = 0.95,
+                              .min_p = 0,
+                              .repetition_penalty = 1.05,
+                              .presence_penalty = 1.5,
+                              .frequency_penalty = -0.5,
+                              .top_k = 20}));
   // What they may be is another's question.
   EXPECT_EQ(read(R"({"temperature":-3,"top_k":1e12})")->top_k, 1e12);
   for (const auto& [json, message] : std::initializer_list<std::pair<const char*, const char*>>{

@@ -172,6 +172,26 @@ def test_prompt_logprobs_are_those_of_http(daemon, services):
     assert len([delta for message in messages for delta in message.choices]) == 1
 
 
+def test_the_logprob_of_an_end_token_is_that_of_http(daemon, services):
+    """HTTP lists it behind those of the text's tokens."""
+    ends = [30, 28, 260]
+    body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "logprobs": 2,
+            "stop_token_ids": ends}
+    rows = httpx.post(f"{daemon.url}/v1/completions", json=body,
+                      timeout=120).json()["choices"][0]["logprobs"]
+    messages = list(services("Inference/Generate", text={"text": PROMPT}, params={
+        "sampling": {"temperature": 0}, "stop": {"max_tokens": 12, "stop_token_ids": ends},
+        "logprobs": {"top": 2}}))
+    deltas = [delta for message in messages for delta in message.choices]
+    told = [logprob for delta in deltas for logprob in delta.logprobs]
+    end = deltas[-1].stop_logprob
+    assert end.token_id == deltas[-1].stop_token_id in ends
+    assert [one.logprob for one in [*told, end]] == pytest.approx(rows["token_logprobs"], abs=1e-3)
+    assert [best.logprob for best in end.top] == pytest.approx(
+        sorted(rows["top_logprobs"][-1].values(), reverse=True)[:2], abs=1e-3)
+    assert end.rank == 1
+
+
 def test_control_tokens_are_shown_on_request(services):
     def ask(**more):
         return text_of(services("Inference/Chat", chat={"messages": MESSAGES}, params={

@@ -259,6 +259,24 @@ def test_a_prompt_cache_key_is_no_namespace(client, model_id):
     assert cached[0] == 0 and cached[1] > 50
 
 
+def test_the_clients_cache_options_are_taken_and_what_is_written_is_told(client, model_id):
+    text = {"type": "text", "text": "Breakpoints mark the end of what comes again. " * 12,
+            "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
+    for first in (True, False):
+        usage = client.chat.completions.create(
+            model=model_id, messages=[{"role": "user", "content": [text]}], max_tokens=1,
+            prompt_cache_options={"mode": "explicit", "ttl": "30m"},
+            extra_body={"cache_salt": "breakpoints"}).usage
+        details = usage.prompt_tokens_details
+        assert details.cached_tokens == (0 if first else usage.prompt_tokens - 1)
+        assert details.cache_write_tokens == usage.prompt_tokens - details.cached_tokens
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(
+            model=model_id, messages=[{"role": "user", "content": "hi"}],
+            prompt_cache_options={"ttl": "forever"})
+    assert error.value.param == "prompt_cache_options.ttl"
+
+
 @pytest.mark.no_tsan
 def test_evicted_prompts_are_told_from_new_ones(start_daemon):
     daemon = start_daemon("--set", "kv_cache.memory_bytes=64MiB",

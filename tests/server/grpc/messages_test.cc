@@ -48,7 +48,7 @@ TEST(RequestReader, DefaultsAreThoseOfTheHttpApi) {
 
 TEST(RequestReader, WhatIsLeftOutIsTheModels) {
   ModelLimits limits = kLimits;
-  limits.sampling = {.temperature = 0.6, .top_p = 0.9, .top_k = 20};
+  limits.sampling = {.temperature = 0.6, .top_p = 0.9, .top_k = 20, .presence_penalty = 1.5};
   v1::GenerateRequest request = TextRequest();
   const auto read = [&] {
     const auto call = ReadGenerate(request, limits);
@@ -58,6 +58,7 @@ TEST(RequestReader, WhatIsLeftOutIsTheModels) {
   EXPECT_EQ(read().temperature, 0.6);
   EXPECT_EQ(read().top_p, 0.9);
   EXPECT_EQ(read().top_k, 20);
+  EXPECT_EQ(read().presence_penalty, 1.5);
   request.mutable_params()->mutable_beam();
   EXPECT_EQ(read().temperature, 1);
   EXPECT_EQ(read().top_k, 0);
@@ -265,6 +266,32 @@ TEST(AnswerWriter, ShowsTheTokenThatEndedAChoiceOnRequest) {
   EXPECT_EQ(text_of({.shows_end_token = true}, eos), "a");
   EXPECT_EQ(text_of({.shown = {.skip_special = false}, .shows_end_token = true}, eos), "a<eos>");
   EXPECT_EQ(text_of({.shown = {.skip_special = false}}, eos), "a");
+}
+
+// It has no place among `logprobs`, which go with the token ids.
+TEST(AnswerWriter, TellsTheLogprobOfTheTokenThatEndedAChoice) {
+  testing::ByteTokenizer tokenizer;
+  const engine::TokenId z{'z'};
+  const auto delta_of = [&](bool logprobs) {
+    AnswerWriter writer(&tokenizer, {.logprobs = logprobs});
+    v1::GenerateResponse message;
+    const engine::TokenLogprob best{.token = engine::TokenId{'y'}, .logprob = -0.5f, .rank = 1};
+    writer.Take({.tokens = {Token(0, 'a')},
+                 .ends = {{.stop_token = z,
+                           .stop_logprob = engine::TokenLogprob{z, -1.5f, 2},
+                           .stop_top = {best}}}});
+    writer.Fill(&message);
+    return message.choices(0);
+  };
+  const v1::ChoiceDelta delta = delta_of(true);
+  EXPECT_EQ(delta.logprobs_size(), 1);
+  EXPECT_EQ(delta.stop_logprob().token_id(), 'z');
+  EXPECT_EQ(delta.stop_logprob().token(), "z");
+  EXPECT_EQ(delta.stop_logprob().logprob(), -1.5f);
+  EXPECT_EQ(delta.stop_logprob().rank(), 2);
+  ASSERT_EQ(delta.stop_logprob().top_size(), 1);
+  EXPECT_EQ(delta.stop_logprob().top(0).token_id(), 'y');
+  EXPECT_FALSE(delta_of(false).has_stop_logprob());
 }
 
 TEST(AnswerWriter, CutsWhatPiledUpIntoMessagesOfBoundedSize) {

@@ -88,8 +88,13 @@ TEST(Protocol, HasTheDocumentedDefaults) {
 // What is left out is the model's, but where beams are searched: those know no sampling.
 TEST(Protocol, WhatIsLeftOutIsTheModels) {
   ModelLimits limits = Limits();
-  limits.sampling = {
-      .temperature = 0.6, .top_p = 0.9, .min_p = 0.1, .top_k = 20, .repetition_penalty = 1.05};
+  limits.sampling = {.temperature = 0.6,
+                     .top_p = 0.9,
+                     .min_p = 0.1,
+                     .top_k = 20,
+                     .repetition_penalty = 1.05,
+                     .presence_penalty = 1.5,
+                     .frequency_penalty = 0.5};
   const auto read = [&](const std::string& members) {
     const auto call =
         ParseGenerationCall(Endpoint::kCompletions, "{\"prompt\":\"hi\"" + members + "}", limits);
@@ -102,17 +107,23 @@ TEST(Protocol, WhatIsLeftOutIsTheModels) {
   EXPECT_EQ(nothing.min_p, 0.1);
   EXPECT_EQ(nothing.top_k, 20);
   EXPECT_EQ(nothing.repetition_penalty, 1.05);
+  EXPECT_EQ(nothing.presence_penalty, 1.5);
+  EXPECT_EQ(nothing.frequency_penalty, 0.5);
   const engine::SamplingParams all =
-      read(R"(,"temperature":1,"top_p":1,"min_p":0,"top_k":-1,"repetition_penalty":1)");
+      read(R"(,"temperature":1,"top_p":1,"min_p":0,"top_k":-1,"repetition_penalty":1,)"
+           R"("presence_penalty":0,"frequency_penalty":0)");
   EXPECT_EQ(all.temperature, 1);
   EXPECT_EQ(all.top_p, 1);
   EXPECT_EQ(all.min_p, 0);
   EXPECT_EQ(all.top_k, 0);
   EXPECT_EQ(all.repetition_penalty, 1);
+  EXPECT_EQ(all.presence_penalty, 0);
+  EXPECT_EQ(all.frequency_penalty, 0);
   EXPECT_EQ(read(R"(,"temperature":0)").top_k, 20);
   const engine::SamplingParams beams = read(R"(,"use_beam_search":true,"n":2)");
   EXPECT_EQ(beams.temperature, 1);
   EXPECT_EQ(beams.top_k, 0);
+  EXPECT_EQ(beams.presence_penalty, 0);
 }
 
 // What load generators send by default must not be an error.
@@ -358,23 +369,6 @@ TEST(Protocol, RefusesMoreChoicesThanOneCallMayHave) {
   // Those that are computed count, not those that are returned.
   body.replace(1, 5, "\"n\":1,\"best_of\":8");
   EXPECT_FALSE(ParseGenerationCall(Endpoint::kCompletions, body + "]}", Limits()).ok());
-}
-
-// A key names no namespace; it tells that the prompt will come again.
-TEST(Protocol, TakesPromptCacheFieldsAsHints) {
-  const auto keep = [](const std::string& members) {
-    const auto call = Completion(members);
-    EXPECT_TRUE(call.ok()) << call.status();
-    EXPECT_EQ(call->first().cache_salt, "");
-    EXPECT_TRUE(call->ignored_fields.empty());
-    return call->first().keep_cached;
-  };
-  EXPECT_FALSE(keep(""));
-  EXPECT_TRUE(keep(R"(,"prompt_cache_key":"user-7")"));
-  EXPECT_TRUE(keep(R"(,"prompt_cache_retention":"24h")"));
-  EXPECT_FALSE(keep(R"(,"prompt_cache_retention":"in_memory","prompt_cache_key":"user-7")"));
-  EXPECT_TRUE(keep(R"(,"max_tokens":0)"));
-  EXPECT_TRUE(Completion(R"(,"cache_report":true)")->output.cache_report);
 }
 
 }  // namespace

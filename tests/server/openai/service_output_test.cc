@@ -459,7 +459,8 @@ TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
   Start();
   const json request = {{"prompt", {"ab", "cd"}}, {"cache_report", true}};
   const json cold = json::parse(Post(kCompletions, request).body);
-  EXPECT_EQ(cold["usage"]["prompt_tokens_details"], json::parse(R"({"cached_tokens":0,
+  EXPECT_EQ(cold["usage"]["prompt_tokens_details"],
+            json::parse(R"({"cached_tokens":0,"cache_write_tokens":4,
       "cache_misses":[{"reason":"never_seen","at_token":0,"evicted_tokens":0},
                       {"reason":"never_seen","at_token":0,"evicted_tokens":0}]})"));
   const json warm = json::parse(Post(kCompletions, request).body);

@@ -14,7 +14,7 @@ TEST_F(ServiceTest, CompletesText) {
   EXPECT_EQ(body["choices"], json::parse(R"([{"index":0,"text":"Hi!","logprobs":null,
                             "finish_reason":"stop","stop_reason":null}])"));
   EXPECT_EQ(body["usage"], json::parse(R"({"prompt_tokens":3,"completion_tokens":3,"total_tokens":6,
-                            "prompt_tokens_details":{"cached_tokens":0}})"));
+                            "prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":3}})"));
 }
 
 TEST_F(ServiceTest, AnswersAChat) {
@@ -36,6 +36,7 @@ TEST_F(ServiceTest, ReportsLengthAndCachedTokens) {
   EXPECT_EQ(body["choices"][0]["text"], "abcde");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 7);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cache_write_tokens"], 1);
 }
 
 TEST_F(ServiceTest, StreamsAChatAsTheGoldenText) {
@@ -66,7 +67,7 @@ TEST_F(ServiceTest, StreamsCompletionsWithUsageAsTheGoldenText) {
 
 data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[{"index":0,"text":"b","logprobs":null,"finish_reason":"length","stop_reason":null}],"usage":null}
 
-data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}
+data: {"id":"ID","object":"text_completion","created":0,"model":"fake-model","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0,"cache_write_tokens":3}}}
 
 data: [DONE]
 

@@ -148,7 +148,7 @@ TEST_F(GrpcBackendTest, SendsIdsAndReceivesTokensAndUsage) {
 }
 
 TEST_F(GrpcBackendTest, SendsTextAndMessages) {
-  Ask({.form = PromptForm::kText, .messages = {{"user", "a"}, {"assistant", "b"}}});
+  Ask({.form = PromptForm::kText, .text = "a\nb"});
   EXPECT_EQ(service_.last().text().text(), "a\nb");
   Ask({.form = PromptForm::kChat, .messages = {{"user", "a"}, {"assistant", "b"}}});
   ASSERT_EQ(service_.last().chat().messages_size(), 2);

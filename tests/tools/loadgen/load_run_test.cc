@@ -53,6 +53,7 @@ class FakeBackend final : public Backend {
     forms.push_back(request.form);
     std::string text;
     for (const int32_t id : request.token_ids) text += std::to_string(id) + " ";
+    text += request.text;
     for (const ChatMessage& message : request.messages) {
       text += message.role + ":" + message.content + " ";
     }
@@ -466,6 +467,24 @@ TEST(Turns, OfAChatHaveTheAnswersAsMessages) {
   EXPECT_TRUE(ran.status.ok());
   ASSERT_EQ(backend.sent.size(), 2u);
   EXPECT_EQ(backend.sent[1].encoded, "user:one assistant:AB user:two ");
+}
+
+// What the server's cache holds of it is a prompt with its answer behind it.
+TEST(Turns, OfTextGoOnRightBehindTheAnswers) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  Session session;
+  session.turns.push_back({.messages = {{"system", "be brief"}, {"user", "one"}}});
+  session.turns.push_back({.messages = {{"user", "two"}}});
+  session.turns.push_back({.messages = {{"user", "three"}, {"user", "four"}}});
+  FakeWorkload workload({session});
+  const Ran ran =
+      RunLoad({.kind = LoopKind::kClosed, .form = PromptForm::kText}, &workload, &backend, &loop);
+  EXPECT_TRUE(ran.status.ok());
+  ASSERT_EQ(backend.sent.size(), 3u);
+  EXPECT_EQ(backend.sent[0].encoded, "be brief\none");
+  EXPECT_EQ(backend.sent[1].encoded, "be brief\noneABtwo");
+  EXPECT_EQ(backend.sent[2].encoded, "be brief\noneABtwoABthree\nfour");
 }
 
 TEST(Turns, AFailedTurnEndsItsConversationOnly) {

@@ -67,11 +67,10 @@ TEST(OpenAiWire, BodiesAreWhatServersTake) {
   EXPECT_EQ(ids["user"], "x");
   EXPECT_FALSE(ids.contains("return_token_ids"));
 
-  const GenerationRequest said = {.form = PromptForm::kText,
+  const GenerationRequest said = {.form = PromptForm::kText, .text = "a\n\xff"};
+  EXPECT_EQ(Json::parse(EncodeBody({.ignore_eos = false}, said))["prompt"], "a\n\xef\xbf\xbd");
+  const GenerationRequest chat = {.form = PromptForm::kChat,
                                   .messages = {{"system", "a\n\xff"}, {"user", "b"}}};
-  EXPECT_EQ(Json::parse(EncodeBody({.ignore_eos = false}, said))["prompt"], "a\n\xef\xbf\xbd\nb");
-  GenerationRequest chat = said;
-  chat.form = PromptForm::kChat;
   const Json messages = Json::parse(EncodeBody({}, chat))["messages"];
   EXPECT_EQ(messages[1], Json({{"role", "user"}, {"content", "b"}}));
   EXPECT_EQ(CompletionPath(PromptForm::kChat), "/v1/chat/completions");
