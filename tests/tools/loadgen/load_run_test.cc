@@ -473,6 +473,7 @@ TEST(Turns, OfAChatHaveTheAnswersAsMessages) {
 TEST(Turns, OfTextGoOnRightBehindTheAnswers) {
   FakeLoop loop;
   FakeBackend backend(&loop);
+  backend.gives_ids = false;
   Session session;
   session.turns.push_back({.messages = {{"system", "be brief"}, {"user", "one"}}});
   session.turns.push_back({.messages = {{"user", "two"}}});
