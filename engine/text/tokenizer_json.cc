@@ -429,11 +429,15 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
       ParseFile("generation_config.json", files.generation_config_json);
   if (!generation.ok()) return generation.status();
 
+  // The config's bos is for templates; a text begins with what the post-processor names.
+  const std::optional<kvcache::TokenId> begins_text =
+      spec->add_bos == true ? spec->bos : std::nullopt;
   absl::Status status = ApplySpecialNames("special_tokens_map.json", *map, &*spec);
   if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
   if (status.ok()) status = ApplyBosAndTemplates(*config, files, &*spec);
   if (!status.ok()) return status;
+  if (begins_text.has_value()) spec->bos = begins_text;
   MarkControlTokens(SpecialNamesOf(*map, *config), &*spec);
   return spec;
 }

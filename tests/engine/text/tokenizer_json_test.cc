@@ -259,6 +259,29 @@ TEST(TokenizerJsonTest, RefusesDropout) {
   }
 }
 
+// TRL's setup_chat_format names another bos for chats. Texts begin as transformers begins them.
+TEST(TokenizerJsonTest, ATextBeginsWithWhatThePostProcessorNames) {
+  Json json = Llama2StyleJson();
+  json["added_tokens"].push_back({{"id", 264}, {"content", "<|im_start|>"}, {"special", true}});
+  const auto parse = [&](const std::string& more) {
+    const std::string text = json.dump();
+    const std::string config = R"({"bos_token": "<|im_start|>")" + more + "}";
+    auto spec = ParseTokenizerJson({.tokenizer_json = text, .tokenizer_config_json = config});
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->template_tokens.at("bos_token"), "<|im_start|>");
+    return *std::move(spec);
+  };
+  const TokenizerSpec spec = parse("");
+  EXPECT_EQ(spec.bos, kvcache::TokenId{1});
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "hi", {}), (std::vector<int>{1, 263}));
+  EXPECT_EQ(parse(R"(, "add_bos_token": true)").bos, kvcache::TokenId{1});
+  json["post_processor"] = nullptr;
+  EXPECT_EQ(parse("").bos, kvcache::TokenId{264});
+  EXPECT_EQ(parse("").add_bos, false);
+}
+
 // Expected ids: Hugging Face tokenizers', without the sep behind, which no prompt gets.
 TEST(TokenizerJsonTest, BertsAndRobertasPostProcessorsAddBos) {
   for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
