@@ -364,13 +364,6 @@ class TokenizerJsonReader {
   int template_tokens_ = 0;
 };
 
-SpecialNames SpecialNamesOf(const Json& map, const Json& config) {
-  SpecialNames names;
-  AddSpecialNames(map, &names);
-  AddSpecialNames(config, &names);
-  return names;
-}
-
 // The templates, the class, and what the config says of bos.
 absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
                                   TokenizerSpec* spec) {
@@ -432,13 +425,13 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   // The config's bos is for templates; a text begins with what the post-processor names.
   const std::optional<kvcache::TokenId> begins_text =
       spec->add_bos == true ? spec->bos : std::nullopt;
-  absl::Status status = ApplySpecialNames("special_tokens_map.json", *map, &*spec);
-  if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
+  const TokenNames names(*config, *map);
+  absl::Status status = ApplySpecialNames(names, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
   if (status.ok()) status = ApplyBosAndTemplates(*config, files, &*spec);
   if (!status.ok()) return status;
   if (begins_text.has_value()) spec->bos = begins_text;
-  MarkControlTokens(SpecialNamesOf(*map, *config), &*spec);
+  MarkControlTokens(SpecialNamesOf(names), &*spec);
   return spec;
 }
 
@@ -454,16 +447,15 @@ absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokeni
 
   TokenizerSpec spec;
   spec.kind = TokenizerKind::kSentencePiece;
-  const SpecialNames special = SpecialNamesOf(*map, *config);
+  const TokenNames names(*config, *map);
+  const SpecialNames special = SpecialNamesOf(names);
   absl::Status status = ReadTokensBeside(*config, *added, special, &spec);
   if (!status.ok()) return status;
   MarkControlTokens(special, &spec);
   // Of names that are no added token's the model itself knows the ids.
-  for (const Json* names : {&*map, &*config}) {
-    if (const auto id = FindToken(spec, TokenTextOf(*names, "bos_token"))) spec.bos = id;
-    if (const auto id = FindToken(spec, TokenTextOf(*names, "eos_token"))) spec.eos = id;
-    ApplyTemplateTokens(*names, &spec);
-  }
+  if (const auto id = FindToken(spec, names.Of("bos_token").text)) spec.bos = id;
+  if (const auto id = FindToken(spec, names.Of("eos_token").text)) spec.eos = id;
+  ApplyTemplateTokens(names, &spec);
   if (!BoolOf(*config, "legacy", true)) {
     spec.add_space_prefix = BoolOf(*config, "add_prefix_space", true);
     spec.space_prefix_at_start_only = true;
