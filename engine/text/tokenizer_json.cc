@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "engine/json_error_place.h"
 #include "engine/text/added_tokens.h"
+#include "engine/text/bounded_json.h"
 #include "engine/text/chat_template_texts.h"
 #include "engine/text/json_members.h"
 #include "engine/text/pre_tokenizer.h"
@@ -39,12 +39,7 @@ absl::Status Refuse(const std::string& what) { return Refuse("tokenizer.json", w
 
 absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
   if (text.empty()) return Json();
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) {
-    return Refuse(name, absl::StrCat("is not valid JSON: ", JsonErrorPlace(text)));
-  }
-  if (!parsed.is_object()) return Refuse(name, "is not a JSON object");
-  return parsed;
+  return ParseBoundedJson(name, text);
 }
 
 // Each is searched for in the whole vocabulary.
@@ -379,7 +374,6 @@ absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizer
 absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
   const Json* eos = FindOrNull(config, "eos_token_id");
   if (eos == nullptr) return absl::OkStatus();
-  // By reference: a copy of what a hostile file nests deeply would overflow the stack.
   const std::span<const Json> one(eos, 1);
   const std::span<const Json> ids =
       eos->is_array() ? std::span<const Json>(eos->get_ref<const Json::array_t&>()) : one;
