@@ -93,15 +93,7 @@ TokenizerInfo InfoOf(const Tokenizer& tokenizer, const TokenizerSpec& spec) {
                      .tokens = spec.template_tokens,
                      .adds_bos = tokenizer.adds_bos(),
                      .chat_template = spec.chat_template};
-  const auto set = [&](const char* role, std::optional<TokenId> id) {
-    if (id.has_value()) {
-      info.tokens[role] = TokenText(tokenizer, id);
-    } else {
-      info.tokens.erase(role);
-    }
-  };
-  set("bos_token", tokenizer.bos());
-  set("eos_token", tokenizer.eos());
+  std::erase_if(info.tokens, [](const auto& token) { return token.second.empty(); });
   return info;
 }
 
@@ -128,13 +120,13 @@ absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
                                                    source.config().vocab_size));
   }
   TokenizerSpec& spec = read->spec;
+  spec.template_tokens.try_emplace("bos_token", TokenText(tokenizer, tokenizer.bos()));
+  spec.template_tokens.try_emplace("eos_token", TokenText(tokenizer, tokenizer.eos()));
   parts.model.tokenizer = InfoOf(tokenizer, spec);
   if (spec.chat_template.empty() && spec.named_chat_templates.empty()) return absl::OkStatus();
   ChatTemplateSpec chat{.source = std::move(spec.chat_template),
                         .named = std::move(spec.named_chat_templates),
                         .tokens = std::move(spec.template_tokens)};
-  chat.tokens["bos_token"] = TokenText(tokenizer, tokenizer.bos());
-  chat.tokens["eos_token"] = TokenText(tokenizer, tokenizer.eos());
   if (absl::Status made = MoveTo(parts.chat_template, ChatTemplate::Create(chat)); !made.ok()) {
     return made;
   }

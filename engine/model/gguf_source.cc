@@ -1,5 +1,6 @@
 #include "engine/model/gguf_source.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -87,6 +88,10 @@ absl::StatusOr<Split> ReadSplit(const GgufFile& file) {
   split.num_tensors =
       metadata.Integer("split.tensors.count", 0, std::numeric_limits<int64_t>::max());
   if (!metadata.status().ok()) return metadata.status();
+  if (split.number >= std::max<int64_t>(1, split.count)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GGUF: split.no is ", split.number, ", must be less than split.count, ", split.count));
+  }
   return split;
 }
 

@@ -20,8 +20,10 @@ namespace {
 
 using kvcache::TokenId;
 
-// The largest tokenizer.json in use has 35 MB.
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+// The largest tokenizer.json in use has 35 MB, the largest tokenizer.model 4, the others at
+// most 1.
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+constexpr size_t kMaxFileBytes = size_t{16} << 20;
 
 // The folder's text files; keeps the first error. An absent file reads as empty; one that is empty
 // is what a broken copy leaves, but for a template, which may say nothing.
@@ -29,17 +31,17 @@ class FolderTexts {
  public:
   explicit FolderTexts(const std::string& folder) : folder_(folder) {}
 
-  std::string_view Read(const std::string& name) {
+  std::string_view Read(const std::string& name, size_t max_bytes = kMaxFileBytes) {
     const std::string path = absl::StrCat(folder_, "/", name);
     absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::Open(path);
     if (!file.ok()) {
       if (!absl::IsNotFound(file.status())) status_.Update(file.status());
       return {};
     }
-    if ((*file)->bytes().size() > kMaxFileBytes) {
+    if ((*file)->bytes().size() > max_bytes) {
       status_.Update(absl::InvalidArgumentError(
           absl::StrCat(QuotedPath(path), " has ", (*file)->bytes().size(), " bytes, at most ",
-                       kMaxFileBytes, " are read")));
+                       max_bytes, " are read")));
       return {};
     }
     if ((*file)->bytes().empty() && !name.ends_with(".jinja")) {
@@ -98,7 +100,7 @@ absl::Status AddSpecialIds(std::string_view json, std::string_view file, Tokeniz
 absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& folder) {
   FolderTexts texts(folder);
   HuggingFaceTokenizerFiles files;
-  files.tokenizer_json = texts.Read("tokenizer.json");
+  files.tokenizer_json = texts.Read("tokenizer.json", kMaxTokenizerBytes);
   files.tokenizer_config_json = texts.Read("tokenizer_config.json");
   files.special_tokens_map_json = texts.Read("special_tokens_map.json");
   files.added_tokens_json = texts.Read("added_tokens.json");
@@ -106,8 +108,9 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
   files.chat_template_jinja = texts.Read("chat_template.jinja");
   files.additional_chat_templates = texts.ReadMoreTemplates();
   const std::string_view config = texts.Read("config.json");
-  const std::string_view piece_model =
-      files.tokenizer_json.empty() ? texts.Read("tokenizer.model") : std::string_view();
+  const std::string_view piece_model = files.tokenizer_json.empty()
+                                           ? texts.Read("tokenizer.model", kMaxTokenizerBytes)
+                                           : std::string_view();
   if (!texts.status().ok()) return texts.status();
   if (files.tokenizer_json.empty() && piece_model.empty()) {
     return absl::NotFoundError(
@@ -117,6 +120,13 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
       piece_model.empty() ? ParseTokenizerJson(files) : ParseSentencePieceSidecars(files);
   if (!spec.ok()) return spec.status();
   TokenizerSource source{.spec = *std::move(spec), .sentencepiece_model = std::string(piece_model)};
+  // transformers tells templates what these files call tokens, not what other files have ids of.
+  if (piece_model.empty() &&
+      !(files.tokenizer_config_json.empty() && files.special_tokens_map_json.empty())) {
+    for (const char* role : {"bos_token", "eos_token"}) {
+      source.spec.template_tokens.try_emplace(role);
+    }
+  }
   absl::Status status =
       AddSpecialIds(files.generation_config_json, "generation_config.json", source.spec);
   if (status.ok()) status = AddSpecialIds(config, "config.json", source.spec);

@@ -124,53 +124,82 @@ SentencePieceModel::Settings ReadSettings(std::string_view model_bytes) {
           .adds_space_prefix = prefix != 0};
 }
 
-// Types of the pieces, which the library does not tell apart wholly.
-std::vector<SentencePieceModel::PieceType> ReadPieceTypes(std::string_view model_bytes) {
+SentencePieceModel::PieceType TypeOfNumber(uint64_t number) {
   using PieceType = SentencePieceModel::PieceType;
-  constexpr uint64_t kType = 3;
-  std::vector<PieceType> types;
+  switch (number) {
+    case 2:
+      return PieceType::kUnknown;
+    case 3:
+      return PieceType::kControl;
+    case 4:
+      return PieceType::kUserDefined;
+    case 5:
+      return PieceType::kUnused;
+    case 6:
+      return PieceType::kByte;
+    default:
+      return PieceType::kNormal;
+  }
+}
+
+struct Piece {
+  std::string_view text;
+  SentencePieceModel::PieceType type = SentencePieceModel::PieceType::kNormal;
+};
+
+Piece ReadPiece(std::string_view message) {
+  constexpr uint64_t kText = 1, kType = 3;
+  Piece piece;
+  while (!message.empty()) {
+    const std::optional<WireField> field = TakeField(&message);
+    if (!field.has_value()) break;
+    if (field->number == kText && field->wire_type == 2) piece.text = field->payload;
+    if (field->number == kType && field->wire_type == 0) piece.type = TypeOfNumber(field->value);
+  }
+  return piece;
+}
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+struct PreparedModel {
+  std::string bytes;                                 // for the library
+  std::vector<SentencePieceModel::PieceType> types;  // as the file has them, [num_pieces]
+};
+
+// Has the library take the reserved pieces for control pieces. Of a message that FindUnsafePart has
+// read through.
+PreparedModel Prepare(std::string_view model_bytes,
+                      const SentencePieceModel::IsReserved& is_reserved) {
+  constexpr std::string_view kControlType("\x18\x03", 2);  // of a field that comes again the last
+  PreparedModel prepared;
+  prepared.bytes.reserve(model_bytes.size());
   while (!model_bytes.empty()) {
+    const std::string_view from = model_bytes;
     const std::optional<WireField> message = TakeField(&model_bytes);
     if (!message.has_value()) break;
-    if (message->number != kPieces || message->wire_type != 2) continue;
-    PieceType type = PieceType::kNormal;
-    std::string_view rest = message->payload;
-    while (!rest.empty()) {
-      const std::optional<WireField> field = TakeField(&rest);
-      if (!field.has_value()) break;
-      if (field->number != kType || field->wire_type != 0) continue;
-      switch (field->value) {
-        case 2:
-          type = PieceType::kUnknown;
-          break;
-        case 3:
-          type = PieceType::kControl;
-          break;
-        case 4:
-          type = PieceType::kUserDefined;
-          break;
-        case 5:
-          type = PieceType::kUnused;
-          break;
-        case 6:
-          type = PieceType::kByte;
-          break;
-        default:
-          type = PieceType::kNormal;
+    if (message->number == kPieces && message->wire_type == 2) {
+      const Piece piece = ReadPiece(message->payload);
+      prepared.types.push_back(piece.type);
+      if (is_reserved(prepared.types.size() - 1, piece.text, piece.type)) {
+        prepared.bytes.push_back(kPieces << 3 | 2);
+        AppendVarint(message->payload.size() + kControlType.size(), &prepared.bytes);
+        prepared.bytes.append(message->payload).append(kControlType);
+        continue;
       }
     }
-    types.push_back(type);
+    prepared.bytes.append(from.substr(0, from.size() - model_bytes.size()));
   }
-  return types;
+  return prepared;
 }
 
 class LibraryModel : public SentencePieceModel {
  public:
   LibraryModel(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
-               std::string_view model_bytes)
-      : processor_(std::move(processor)),
-        settings_(ReadSettings(model_bytes)),
-        types_(ReadPieceTypes(model_bytes)) {
+               const Settings& settings, std::vector<PieceType> types)
+      : processor_(std::move(processor)), settings_(settings), types_(std::move(types)) {
     types_.resize(static_cast<size_t>(num_pieces()), PieceType::kUnused);
     for (const PieceType type : types_) {
       // The library looks for the former first and takes the latter apart again.
@@ -205,16 +234,19 @@ class LibraryModel : public SentencePieceModel {
 }  // namespace
 
 std::unique_ptr<SentencePieceModel> SentencePieceModel::LoadOrNull(std::string_view model_bytes,
+                                                                   const IsReserved& is_reserved,
                                                                    std::string* error) {
   *error = FindUnsafePart(model_bytes);
   if (!error->empty()) return nullptr;
+  PreparedModel prepared = Prepare(model_bytes, is_reserved);
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
-  const auto status = processor->LoadFromSerializedProto(model_bytes);
+  const auto status = processor->LoadFromSerializedProto(prepared.bytes);
   if (!status.ok()) {
     *error = status.ToString();
     return nullptr;
   }
-  return std::make_unique<LibraryModel>(std::move(processor), model_bytes);
+  return std::make_unique<LibraryModel>(std::move(processor), ReadSettings(model_bytes),
+                                        std::move(prepared.types));
 }
 
 }  // namespace refrain::engine

@@ -1,6 +1,8 @@
 #ifndef REFRAIN_ENGINE_TEXT_SENTENCEPIECE_MODEL_H_
 #define REFRAIN_ENGINE_TEXT_SENTENCEPIECE_MODEL_H_
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,8 +26,13 @@ class SentencePieceModel {
     bool adds_space_prefix = true;
   };
 
-  // Null and `error` set when the bytes are no model.
+  // Whether no text may spell a piece.
+  using IsReserved = std::function<bool(size_t id, std::string_view piece, PieceType type)>;
+
+  // Null and `error` set when the bytes are no model. The library finds no reserved piece in a
+  // text; what the file calls it Type still tells.
   static std::unique_ptr<SentencePieceModel> LoadOrNull(std::string_view model_bytes,
+                                                        const IsReserved& is_reserved,
                                                         std::string* error);
   virtual ~SentencePieceModel() = default;
 

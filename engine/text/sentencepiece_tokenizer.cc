@@ -12,6 +12,7 @@
 #include "engine/text/piece_tokenizer.h"
 #include "engine/text/sentencepiece_model.h"
 #include "engine/text/space_mark.h"
+#include "engine/text/utf8.h"
 #include "engine/text/vocabulary_tokenizer.h"
 
 namespace refrain::engine {
@@ -43,19 +44,40 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
   std::unique_ptr<SentencePieceModel> model_;
 };
 
-TokenType TypeOfPiece(SentencePieceModel::PieceType type) {
+using PieceType = SentencePieceModel::PieceType;
+
+// Whether no message may spell the piece (Tokenizer::IsReserved): the library, which is told of no
+// plain spans, must not find it. What makes a piece of the vocabulary itself reserved is what
+// MarkControlTokens says.
+bool IsReservedPiece(std::string_view piece, PieceType type, TokenType listed) {
+  if (type != PieceType::kNormal && type != PieceType::kUserDefined) return false;
+  // Text is made of single characters.
+  if (piece.empty() || FirstUtf8Unit(piece).size_bytes == piece.size()) return false;
+  const bool added = type == PieceType::kUserDefined || listed == TokenType::kUserDefined;
+  return listed == TokenType::kControl || (added && LooksLikeControl(piece)) ||
+         (NamesEndOfGeneration(piece) && (added || piece != "</s>"));
+}
+
+// What the files beside the model call a piece; unused: they do not list it.
+TokenType TypeListed(const TokenizerSpec& files_beside, size_t id) {
+  return id < files_beside.token_types.size() ? files_beside.token_types[id] : TokenType::kUnused;
+}
+
+TokenType TypeOfPiece(std::string_view piece, PieceType type) {
   switch (type) {
-    case SentencePieceModel::PieceType::kNormal:
-      return TokenType::kNormal;
-    case SentencePieceModel::PieceType::kUnknown:
+    case PieceType::kNormal:
+    case PieceType::kUserDefined:
+      if (!IsReservedPiece(piece, type, TokenType::kUnused)) {
+        return TokenType::kNormal;  // user-defined ones the library finds in a text
+      }
+      return NamesEndOfGeneration(piece) ? TokenType::kControl : TokenType::kUserDefined;
+    case PieceType::kUnknown:
       return TokenType::kUnknown;
-    case SentencePieceModel::PieceType::kControl:
+    case PieceType::kControl:
       return TokenType::kControl;
-    case SentencePieceModel::PieceType::kUserDefined:
-      return TokenType::kNormal;  // the library finds them in a text
-    case SentencePieceModel::PieceType::kUnused:
+    case PieceType::kUnused:
       return TokenType::kUnused;
-    case SentencePieceModel::PieceType::kByte:
+    case PieceType::kByte:
       return TokenType::kByte;
   }
   return TokenType::kUnused;
@@ -67,7 +89,7 @@ TokenizerSpec SpecOf(const SentencePieceModel& model) {
   for (int id = 0; id < model.num_pieces(); ++id) {
     spec.tokens.push_back(model.Piece(id));
     spec.scores.push_back(model.Score(id));
-    spec.token_types.push_back(TypeOfPiece(model.Type(id)));
+    spec.token_types.push_back(TypeOfPiece(spec.tokens.back(), model.Type(id)));
   }
   const auto id_or_none = [](int id) {
     return id >= 0 ? std::optional(kvcache::TokenId{id}) : std::nullopt;
@@ -121,7 +143,12 @@ void PutAbove(const TokenizerSpec& files_beside, TokenizerSpec& spec) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
     std::string_view model_bytes, const TokenizerSpec& files_beside, SentencePieceMerging merging) {
   std::string error;
-  std::unique_ptr<SentencePieceModel> model = SentencePieceModel::LoadOrNull(model_bytes, &error);
+  std::unique_ptr<SentencePieceModel> model = SentencePieceModel::LoadOrNull(
+      model_bytes,
+      [&](size_t id, std::string_view piece, PieceType type) {
+        return IsReservedPiece(piece, type, TypeListed(files_beside, id));
+      },
+      &error);
   if (model == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("SentencePiece model: ", error));
   }

@@ -17,12 +17,35 @@ using Json = nlohmann::json;
 constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "pad_token",
                                                "sep_token", "cls_token", "mask_token"};
 
-}  // namespace
-
 std::string TokenTextOf(const Json& config, const char* key) {
   const Json* token = FindOrNull(config, key);
   if (token == nullptr) return "";
   return token->is_object() ? StringOf(*token, "content") : StringOf(config, key);
+}
+
+void AddListed(const Json& config, SpecialNames* names) {
+  // The second is the newer name; there it may also be an object that gives each token a role.
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json* others = FindOrNull(config, key);
+    if (others == nullptr || !(others->is_array() || others->is_object())) continue;
+    std::set<std::string>& to = others->is_object() ? names->roles : names->listed;
+    for (const Json& other : *others) {
+      to.insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
+    }
+  }
+}
+
+}  // namespace
+
+TokenNames::TokenNames(const Json& config, const Json& map)
+    : config_(config),
+      map_(config.is_object() && config.contains("added_tokens_decoder") ? nullptr : &map) {}
+
+TokenNames::Name TokenNames::Of(const char* role) const {
+  if (map_ != nullptr && map_->is_object() && map_->contains(role)) {
+    return {TokenTextOf(*map_, role), "special_tokens_map.json"};
+  }
+  return {TokenTextOf(config_, role), "tokenizer_config.json"};
 }
 
 std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, std::string_view spelling) {
@@ -31,7 +54,7 @@ std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, std::string
   return kvcache::TokenId{static_cast<int32_t>(it - spec.tokens.begin())};
 }
 
-absl::Status ApplySpecialNames(std::string_view file, const Json& config, TokenizerSpec* spec) {
+absl::Status ApplySpecialNames(const TokenNames& names, TokenizerSpec* spec) {
   struct Role {
     const char* key;
     std::optional<kvcache::TokenId>* id;
@@ -42,38 +65,33 @@ absl::Status ApplySpecialNames(std::string_view file, const Json& config, Tokeni
                         {"unk_token", &spec->unk, true},
                         {"pad_token", &spec->pad, true}};
   for (const Role& role : roles) {
-    const std::string text = TokenTextOf(config, role.key);
-    if (text.empty()) continue;
-    const std::optional<kvcache::TokenId> id = FindToken(*spec, text);
+    const TokenNames::Name name = names.Of(role.key);
+    if (name.text.empty()) continue;
+    const std::optional<kvcache::TokenId> id = FindToken(*spec, name.text);
     if (id.has_value()) {
       *role.id = id;
     } else if (!role.may_lack) {
-      return absl::InvalidArgumentError(absl::StrCat(std::string(file), ": ", role.key, " '", text,
-                                                     "' is not in the vocabulary"));
+      return absl::InvalidArgumentError(absl::StrCat(std::string(name.file), ": ", role.key, " '",
+                                                     name.text, "' is not in the vocabulary"));
     }
   }
-  ApplyTemplateTokens(config, spec);
+  ApplyTemplateTokens(names, spec);
   return absl::OkStatus();
 }
 
-void ApplyTemplateTokens(const Json& config, TokenizerSpec* spec) {
+void ApplyTemplateTokens(const TokenNames& names, TokenizerSpec* spec) {
   for (const char* role : kRoles) {
-    std::string text = TokenTextOf(config, role);
+    std::string text = names.Of(role).text;
     if (!text.empty()) spec->template_tokens.insert_or_assign(role, std::move(text));
   }
 }
 
-void AddSpecialNames(const Json& config, SpecialNames* names) {
-  for (const char* role : kRoles) names->roles.insert(TokenTextOf(config, role));
-  // The second is the newer name; there it may also be an object that gives each token a role.
-  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-    const Json* others = FindOrNull(config, key);
-    if (others == nullptr || !(others->is_array() || others->is_object())) continue;
-    std::set<std::string>& to = others->is_object() ? names->roles : names->listed;
-    for (const Json& other : *others) {
-      to.insert(other.is_string() ? other.get<std::string>() : StringOf(other, "content"));
-    }
-  }
+SpecialNames SpecialNamesOf(const TokenNames& names) {
+  SpecialNames special;
+  for (const char* role : kRoles) special.roles.insert(names.Of(role).text);
+  AddListed(names.config(), &special);
+  if (names.map() != nullptr) AddListed(*names.map(), &special);
+  return special;
 }
 
 void MarkControlTokens(const SpecialNames& names, TokenizerSpec* spec) {

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "engine/json_error_place.h"
 #include "engine/text/added_tokens.h"
+#include "engine/text/bounded_json.h"
 #include "engine/text/chat_template_texts.h"
 #include "engine/text/json_members.h"
 #include "engine/text/pre_tokenizer.h"
@@ -39,12 +39,7 @@ absl::Status Refuse(const std::string& what) { return Refuse("tokenizer.json", w
 
 absl::StatusOr<Json> ParseFile(std::string_view name, std::string_view text) {
   if (text.empty()) return Json();
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) {
-    return Refuse(name, absl::StrCat("is not valid JSON: ", JsonErrorPlace(text)));
-  }
-  if (!parsed.is_object()) return Refuse(name, "is not a JSON object");
-  return parsed;
+  return ParseBoundedJson(name, text);
 }
 
 // Each is searched for in the whole vocabulary.
@@ -364,13 +359,6 @@ class TokenizerJsonReader {
   int template_tokens_ = 0;
 };
 
-SpecialNames SpecialNamesOf(const Json& map, const Json& config) {
-  SpecialNames names;
-  AddSpecialNames(map, &names);
-  AddSpecialNames(config, &names);
-  return names;
-}
-
 // The templates, the class, and what the config says of bos.
 absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
                                   TokenizerSpec* spec) {
@@ -386,7 +374,6 @@ absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizer
 absl::Status ApplyGenerationConfig(const Json& config, TokenizerSpec* spec) {
   const Json* eos = FindOrNull(config, "eos_token_id");
   if (eos == nullptr) return absl::OkStatus();
-  // By reference: a copy of what a hostile file nests deeply would overflow the stack.
   const std::span<const Json> one(eos, 1);
   const std::span<const Json> ids =
       eos->is_array() ? std::span<const Json>(eos->get_ref<const Json::array_t&>()) : one;
@@ -429,12 +416,16 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
       ParseFile("generation_config.json", files.generation_config_json);
   if (!generation.ok()) return generation.status();
 
-  absl::Status status = ApplySpecialNames("special_tokens_map.json", *map, &*spec);
-  if (status.ok()) status = ApplySpecialNames("tokenizer_config.json", *config, &*spec);
+  // The config's bos is for templates; a text begins with what the post-processor names.
+  const std::optional<kvcache::TokenId> begins_text =
+      spec->add_bos == true ? spec->bos : std::nullopt;
+  const TokenNames names(*config, *map);
+  absl::Status status = ApplySpecialNames(names, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
   if (status.ok()) status = ApplyBosAndTemplates(*config, files, &*spec);
   if (!status.ok()) return status;
-  MarkControlTokens(SpecialNamesOf(*map, *config), &*spec);
+  if (begins_text.has_value()) spec->bos = begins_text;
+  MarkControlTokens(SpecialNamesOf(names), &*spec);
   return spec;
 }
 
@@ -450,16 +441,15 @@ absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokeni
 
   TokenizerSpec spec;
   spec.kind = TokenizerKind::kSentencePiece;
-  const SpecialNames special = SpecialNamesOf(*map, *config);
+  const TokenNames names(*config, *map);
+  const SpecialNames special = SpecialNamesOf(names);
   absl::Status status = ReadTokensBeside(*config, *added, special, &spec);
   if (!status.ok()) return status;
   MarkControlTokens(special, &spec);
   // Of names that are no added token's the model itself knows the ids.
-  for (const Json* names : {&*map, &*config}) {
-    if (const auto id = FindToken(spec, TokenTextOf(*names, "bos_token"))) spec.bos = id;
-    if (const auto id = FindToken(spec, TokenTextOf(*names, "eos_token"))) spec.eos = id;
-    ApplyTemplateTokens(*names, &spec);
-  }
+  if (const auto id = FindToken(spec, names.Of("bos_token").text)) spec.bos = id;
+  if (const auto id = FindToken(spec, names.Of("eos_token").text)) spec.eos = id;
+  ApplyTemplateTokens(names, &spec);
   if (!BoolOf(*config, "legacy", true)) {
     spec.add_space_prefix = BoolOf(*config, "add_prefix_space", true);
     spec.space_prefix_at_start_only = true;

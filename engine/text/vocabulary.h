@@ -98,8 +98,8 @@ struct TokenizerSpec {
   std::string chat_template;    // Jinja source, empty: none
   // Those that the source has beside it, by name; see ChatTemplateSpec.
   std::map<std::string, std::string> named_chat_templates;
-  // Spellings that templates see, by variable: pad_token, unk_token and the like. What is of bos
-  // and eos here does not count: their ids do.
+  // Spellings that templates see, by variable: bos_token, pad_token and the like; "": none. The
+  // bos_token and eos_token that are not here are spelled as the ids of theirs.
   std::map<std::string, std::string> template_tokens;
 };
 

@@ -83,6 +83,26 @@ TEST(CreateEngineTest, TellsWhatTheFilesSayOfTheTokenizer) {
   EXPECT_EQ(info.chat_template, "{{ bos_token }}");
 }
 
+// As in Qwen2.5's folders: config.json has an id for a bos that the tokenizer's files do not name.
+TEST(CreateEngineTest, TemplatesSeeTheTokensThatTheTokenizersFilesName) {
+  TemporaryDirectory directory;
+  WriteFolderWith(directory.path(), "\"vocab\":{", "");
+  std::ofstream(directory.path() + "/generation_config.json")
+      << R"({"bos_token_id":0,"eos_token_id":2})";
+  std::ofstream(directory.path() + "/tokenizer_config.json")
+      << R"({"bos_token":null,"eos_token":"<|im_end|>",)"
+      << R"("chat_template":"{{ bos_token }}[{{ eos_token }}]"})";
+  const auto parts = Load(directory.path());
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ASSERT_NE(parts->chat_template, nullptr);
+  const auto rendered = parts->chat_template->Render({});
+  ASSERT_TRUE(rendered.ok()) << rendered.status();
+  EXPECT_EQ(rendered->text, "[<|im_end|>]");
+  EXPECT_EQ(parts->model.tokenizer.tokens,
+            (std::map<std::string, std::string>{{"eos_token", "<|im_end|>"}}));
+  EXPECT_EQ(parts->tokenizer->bos(), TokenId{0});
+}
+
 TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
   TemporaryDirectory directory;
   ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());

@@ -418,5 +418,22 @@ TEST(HfFolderTest, OneFileStandsAboveAnIndex) {
   EXPECT_TRUE(source.ok()) << source.status();
 }
 
+TEST(HfFolderTest, RefusesFilesBesideTheTokenizerThatAreTooLarge) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(WriteTinyFolder({}, directory.path()).ok());
+  for (const auto& [bytes, accepted] : {std::pair(16 << 20, true), {(16 << 20) + 1, false}}) {
+    const std::string path = directory.path() + "/special_tokens_map.json";
+    std::ofstream(path) << "{}" << std::string(bytes - 2, ' ');
+    const auto source = WeightSource::Open(directory.path());
+    ASSERT_TRUE(source.ok()) << source.status();
+    const absl::Status status = (*source)->ReadTokenizer().status();
+    EXPECT_EQ(status.ok(), accepted) << status;
+    if (accepted) continue;
+    EXPECT_NE(status.message().find("has 16777217 bytes, at most 16777216 are read"),
+              std::string::npos)
+        << status;
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine

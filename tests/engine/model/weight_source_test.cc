@@ -252,6 +252,26 @@ TEST(WeightSourceTest, PartsThatAreMissingOrOthersAreRefused) {
   expect(paths[0], absl::StatusCode::kInvalidArgument, "split.tensors.count is ");
 }
 
+// The fifth of three, beside the others.
+TEST(WeightSourceTest, APartBehindTheLastIsRefused) {
+  TemporaryDirectory directory;
+  const std::string stem = directory.path() + "/m";
+  WriteParts(stem, BuildTinyGgufParts(TinyModelOptions(), 3));
+  for (const uint16_t number : {3, 4, 60'000}) {
+    GgufWriter writer;
+    writer.AddUint16("split.count", 3);
+    writer.AddUint16("split.no", number);
+    const std::string path = ToString(GgufPartName{stem, number, 3});
+    std::ofstream(path, std::ios::binary) << writer.Build();
+    const absl::Status status = WeightSource::Open(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("GGUF: split.no is " + std::to_string(number) +
+                                    ", must be less than split.count, 3"),
+              std::string::npos)
+        << status;
+  }
+}
+
 TEST(WeightSourceTest, AFileThatWasMergedAgainIsOne) {
   GgufWriter writer;
   writer.AddUint16("split.count", 0);
