@@ -320,7 +320,19 @@ TEST(TokenizerTest, RefusesBrokenSpecsByName) {
   EXPECT_NE(message_of(pieces).find("token 1 has 257 bytes; pieces with scores have at most 256"),
             std::string::npos)
       << message_of(pieces);
+  // So is each of a long text's substrings, which all are made of others.
   pieces.tokens[1] = "b";
+  while (pieces.tokens.size() < 62'502) {
+    std::string piece = std::to_string(pieces.tokens.size());
+    pieces.tokens.push_back(piece.append(256 - piece.size(), 'c'));
+  }
+  pieces.scores.resize(pieces.tokens.size());
+  EXPECT_NE(message_of(pieces).find("the pieces with scores have 16000002 bytes; together they "
+                                    "have at most 16000000"),
+            std::string::npos)
+      << message_of(pieces);
+  pieces.tokens.resize(2);
+  pieces.scores.resize(2);
   pieces.unk = kvcache::TokenId{2};
   EXPECT_NE(message_of(pieces).find("unk token id 2"), std::string::npos) << message_of(pieces);
 }
