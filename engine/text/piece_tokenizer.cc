@@ -27,6 +27,8 @@ constexpr size_t kMaxPieceBytes = 4096;
 // Of pieces that are merged by score: each of their cuts is looked up. The longest in use are runs
 // of 31 spaces, 93 bytes.
 constexpr size_t kMaxMergedBytes = 256;
+// Of all of them together. The largest vocabularies in use have 2 MB.
+constexpr size_t kMaxAllMergedBytes = 16'000'000;
 
 struct SpacePrefix {
   bool at_text_start;
@@ -213,6 +215,29 @@ absl::Status FillVocabulary(const TokenizerSpec& spec, PieceTokenizer::Parts* pa
   return absl::OkStatus();
 }
 
+// The pieces that a text may be merged to are of bounded size, each and together: work and memory
+// for the merges go by their bytes.
+absl::Status CheckMergedBytes(const TokenTable& tokens) {
+  size_t all_bytes = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t id = static_cast<int32_t>(i);
+    const std::string_view bytes = tokens.bytes(kvcache::TokenId{id});
+    if (tokens.FindText(bytes) != id) continue;
+    if (bytes.size() > kMaxMergedBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("token ", i, " has ", bytes.size(),
+                                                     " bytes; pieces with scores have at most ",
+                                                     kMaxMergedBytes));
+    }
+    all_bytes += bytes.size();
+  }
+  if (all_bytes > kMaxAllMergedBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the pieces with scores have ", all_bytes,
+                                                   " bytes; together they have at most ",
+                                                   kMaxAllMergedBytes));
+  }
+  return absl::OkStatus();
+}
+
 // Every split of a piece into two pieces is a merge, ranked by the score of the whole.
 absl::StatusOr<PairMerger> BuildMergerFromScores(const TokenizerSpec& spec,
                                                  const TokenTable& tokens) {
@@ -226,6 +251,7 @@ absl::StatusOr<PairMerger> BuildMergerFromScores(const TokenizerSpec& spec,
           absl::StrCat("the score of token ", id, " is not a number"));
     }
   }
+  if (absl::Status status = CheckMergedBytes(tokens); !status.ok()) return status;
   std::sort(distinct.begin(), distinct.end(), std::greater<>());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   PairMerger merger(2 * spec.tokens.size());
@@ -233,11 +259,6 @@ absl::StatusOr<PairMerger> BuildMergerFromScores(const TokenizerSpec& spec,
     const int32_t id = static_cast<int32_t>(i);
     const std::string_view bytes = tokens.bytes(kvcache::TokenId{id});
     if (tokens.FindText(bytes) != id) continue;
-    if (bytes.size() > kMaxMergedBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("token ", i, " has ", bytes.size(),
-                                                     " bytes; pieces with scores have at most ",
-                                                     kMaxMergedBytes));
-    }
     const auto place =
         std::lower_bound(distinct.begin(), distinct.end(), spec.scores[i], std::greater<>());
     const int32_t rank = static_cast<int32_t>(place - distinct.begin());

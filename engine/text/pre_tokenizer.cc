@@ -140,6 +140,7 @@ constexpr char kPublishedGpt2[] =
 // Bounds what a pattern of a hostile tokenizer.json may cost per match. Ours are linear, and a
 // match may be as long as the text.
 constexpr uint32_t kMatchLimit = 10'000'000;
+constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr uint32_t kNoMatchLimit = std::numeric_limits<uint32_t>::max();
 
 std::string ErrorText(int code) {
@@ -182,6 +183,7 @@ class PreTokenizer::Pattern {
     MatchContext context(pcre2_match_context_create(nullptr));
     if (context == nullptr) return absl::ResourceExhaustedError("no memory for a pattern");
     pcre2_set_match_limit(context.get(), match_limit);
+    if (match_limit != kNoMatchLimit) pcre2_set_heap_limit(context.get(), kHeapLimitKib);
     return std::unique_ptr<Pattern>(new Pattern(std::move(code), std::move(context)));
   }
 
@@ -193,8 +195,12 @@ class PreTokenizer::Pattern {
   // both are the text's end.
   absl::StatusOr<std::pair<size_t, size_t>> Find(std::string_view text, size_t from_byte,
                                                  pcre2_match_data* data) const {
-    const int rc = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                               from_byte, PCRE2_NO_UTF_CHECK, data, context_.get());
+    int rc = Match(text, from_byte, PCRE2_NO_UTF_CHECK, data);
+    // Compiled code has 32 KiB of stack for what it may have to go back to: of some patterns a few
+    // thousand characters. The interpreter has the heap.
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+      rc = Match(text, from_byte, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data);
+    }
     if (rc == PCRE2_ERROR_NOMATCH) return std::pair(text.size(), text.size());
     if (rc == PCRE2_ERROR_NOMEMORY) return absl::ResourceExhaustedError(ErrorText(rc));
     if (rc < 0) return CannotMatch(rc);
@@ -209,8 +215,18 @@ class PreTokenizer::Pattern {
  private:
   Pattern(Code code, MatchContext context) : code_(std::move(code)), context_(std::move(context)) {}
 
+  int Match(std::string_view text, size_t from_byte, uint32_t options,
+            pcre2_match_data* data) const {
+    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                       from_byte, options, data, context_.get());
+  }
+
   // The same text fails whenever it comes again.
   static absl::Status CannotMatch(int rc) {
+    if (rc == PCRE2_ERROR_HEAPLIMIT) {
+      return absl::InvalidArgumentError(absl::StrCat("the tokenizer's pattern takes more than ",
+                                                     kHeapLimitKib >> 10, " MiB of memory"));
+    }
     if (rc == PCRE2_ERROR_MATCHLIMIT) {
       return absl::InvalidArgumentError(
           absl::StrCat("the tokenizer's pattern takes more than ", kMatchLimit, " steps"));

@@ -237,6 +237,27 @@ TEST(HostileTextTest, APatternThatTakesTooLongNamesTheByteAndTheLimit) {
             absl::InvalidArgumentError(problem + "5 of 68"));
 }
 
+// Compiled patterns have 32 KiB to go back through what they took: 4,000 spaces here.
+TEST(HostileTextTest, APatternOfTheModelsTakesLongRuns) {
+  TokenizerSpec spec = SmolLm2Spec();
+  spec.pre_tokenizer = "custom";
+  const auto encode = [&](const char* pattern, const std::string& text) {
+    spec.split_patterns = {pattern};
+    const auto tokenizer = CreateTokenizer(spec);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return (*tokenizer)->Encode(text, {});
+  };
+  const auto spaces = [](int count) { return "a" + Repeat(" ", count) + "b"; };
+  for (const int count : {100, 5'000}) {
+    const auto ids = encode("[^\\S\\r\\n]+|\\S+", spaces(count));
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(*ids, *encode(" +|[ab]", spaces(count)));
+  }
+  EXPECT_EQ(encode("[^\\S\\r\\n]+|\\S+", spaces(1'000'000)).status(),
+            absl::InvalidArgumentError("the tokenizer's pattern takes more than 64 MiB of memory "
+                                       "at byte 1 of 1000002"));
+}
+
 TEST(TokenizerTest, ThreadsShareOneTokenizer) {
   const std::unique_ptr<Tokenizer> tokenizer = SmolLm2Tokenizer();
   const std::string text = Repeat("The quick brown fox, naïve café 😀 jumps 123 times. ", 20000);
@@ -320,7 +341,19 @@ TEST(TokenizerTest, RefusesBrokenSpecsByName) {
   EXPECT_NE(message_of(pieces).find("token 1 has 257 bytes; pieces with scores have at most 256"),
             std::string::npos)
       << message_of(pieces);
+  // So is each of a long text's substrings, which all are made of others.
   pieces.tokens[1] = "b";
+  while (pieces.tokens.size() < 62'502) {
+    std::string piece = std::to_string(pieces.tokens.size());
+    pieces.tokens.push_back(piece.append(256 - piece.size(), 'c'));
+  }
+  pieces.scores.resize(pieces.tokens.size());
+  EXPECT_NE(message_of(pieces).find("the pieces with scores have 16000002 bytes; together they "
+                                    "have at most 16000000"),
+            std::string::npos)
+      << message_of(pieces);
+  pieces.tokens.resize(2);
+  pieces.scores.resize(2);
   pieces.unk = kvcache::TokenId{2};
   EXPECT_NE(message_of(pieces).find("unk token id 2"), std::string::npos) << message_of(pieces);
 }
