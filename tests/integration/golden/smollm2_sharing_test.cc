@@ -31,8 +31,7 @@ struct Setting {
   std::string name;
   std::string compute_dtype;
   std::string kv_dtype;
-  double most_prefill_error;  // mean of one request's log-probabilities: of its prompt's tokens
-  double most_decode_error;   // of those that it generated
+  double most_mean_error;  // of one request's log-probabilities
   engine::AttentionModeOption attention_mode = engine::AttentionModeOption::kTwoPhase;
   bool of_prompts = true;  // log-probabilities; else most rows of prompts choose nothing
 };
@@ -173,27 +172,24 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
   }
   std::printf("%d log-probabilities; worst request's mean error: prefill %.5f, decode %.5f\n",
               compared, worst_prefill, worst_decode);
-  EXPECT_LE(worst_prefill, GetParam().most_prefill_error);
-  EXPECT_LT(worst_decode, GetParam().most_decode_error);
+  EXPECT_LT(worst_prefill, GetParam().most_mean_error);
+  EXPECT_LT(worst_decode, GetParam().most_mean_error);
 }
 
 // 15 bits in all rows and what is served, without and with bf16 dot instructions, and every
 // sequence reading its own way. The limits: three times what was measured for 15 bits over f16 KV;
-// for 8 bits, in which the worst of sixteen requests is as good as a draw between ways to round
-// (0.047 to 0.059 with AVX2 for KV of 16 and 32 bits), those of the README beside the golden data
-// for bf16, echo and teacher-forced.
+// the README beside the golden data for bf16, of which as served is to have less, too.
 INSTANTIATE_TEST_SUITE_P(Settings, SmolLm2Sharing,
-                         ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004, 0.004},
-                                           Setting{"Bf16Kv", "quantized", "bf16", 0.05, 0.05},
-                                           Setting{"F16KvPaged", "quantized", "f16", 0.004, 0.004,
+                         ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004},
+                                           Setting{"Bf16Kv", "quantized", "bf16", 0.05},
+                                           Setting{"F16KvPaged", "quantized", "f16", 0.004,
                                                    engine::AttentionModeOption::kPaged},
-                                           Setting{"AsServedBf16Kv", "auto", "bf16", 0.1, 0.05},
-                                           Setting{"AsServedFp8Kv", "auto", "fp8_e4m3", 0.25, 0.25},
+                                           Setting{"AsServedBf16Kv", "auto", "bf16", 0.05},
+                                           Setting{"AsServedFp8Kv", "auto", "fp8_e4m3", 0.25},
                                            Setting{.name = "AsServedWithoutPromptLogprobs",
                                                    .compute_dtype = "auto",
                                                    .kv_dtype = "f16",
-                                                   .most_prefill_error = 0,
-                                                   .most_decode_error = 0.05,
+                                                   .most_mean_error = 0.05,
                                                    .of_prompts = false}),
                          [](const auto& info) { return info.param.name; });
 
