@@ -31,7 +31,9 @@ struct Setting {
   std::string name;
   std::string compute_dtype;
   std::string kv_dtype;
-  double most_mean_error;  // of one request's log-probabilities
+  // Mean errors of log-probabilities: of all prompts' tokens, of one prompt's, of what one request
+  // generated.
+  double most_prefill_error, most_prefill_error_of_one, most_decode_error_of_one;
   engine::AttentionModeOption attention_mode = engine::AttentionModeOption::kTwoPhase;
   bool of_prompts = true;  // log-probabilities; else most rows of prompts choose nothing
 };
@@ -148,8 +150,8 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
   const auto prompts = Prompts();
   const std::vector<Told> told = RunTogether(GetParam(), prompts);
   ASSERT_EQ(told.size(), 16u);
-  double worst_prefill = 0, worst_decode = 0;
-  int32_t compared = 0;
+  double prefill_sum = 0, worst_prefill = 0, worst_decode = 0;
+  int32_t compared = 0, prefilled = 0;
   for (size_t i = 0; i < told.size(); ++i) {
     const Told& one = told[i];
     ASSERT_EQ(one.ids.size(), prompts[i].size() + kGenerated);
@@ -163,35 +165,49 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
     ASSERT_EQ(got.size(), wanted.size());
     const size_t prefill = wanted.size() - kGenerated;
     if (prefill > 0) {
-      worst_prefill =
-          kernels::Worse(worst_prefill, MeanError(got.first(prefill), wanted.first(prefill)));
+      const double error = MeanError(got.first(prefill), wanted.first(prefill));
+      worst_prefill = kernels::Worse(worst_prefill, error);
+      prefill_sum += error * static_cast<double>(prefill);
+      prefilled += static_cast<int32_t>(prefill);
     }
     worst_decode =
         kernels::Worse(worst_decode, MeanError(got.subspan(prefill), wanted.subspan(prefill)));
     compared += static_cast<int32_t>(got.size());
   }
-  std::printf("%d log-probabilities; worst request's mean error: prefill %.5f, decode %.5f\n",
-              compared, worst_prefill, worst_decode);
-  EXPECT_LT(worst_prefill, GetParam().most_mean_error);
-  EXPECT_LT(worst_decode, GetParam().most_mean_error);
+  const double prefill_error = prefilled > 0 ? prefill_sum / prefilled : 0;
+  std::printf(
+      "%d log-probabilities; mean error: prefill %.5f, of the worst request %.5f, decode, of "
+      "the worst request %.5f\n",
+      compared, prefill_error, worst_prefill, worst_decode);
+  EXPECT_EQ(prefilled > 0, GetParam().of_prompts);
+  EXPECT_LE(prefill_error, GetParam().most_prefill_error);
+  EXPECT_LE(worst_prefill, GetParam().most_prefill_error_of_one);
+  EXPECT_LT(worst_decode, GetParam().most_decode_error_of_one);
 }
 
 // 15 bits in all rows and what is served, without and with bf16 dot instructions, and every
 // sequence reading its own way. The limits: three times what was measured for 15 bits over f16 KV;
-// the README beside the golden data for bf16, of which as served is to have less, too.
-INSTANTIATE_TEST_SUITE_P(Settings, SmolLm2Sharing,
-                         ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004},
-                                           Setting{"Bf16Kv", "quantized", "bf16", 0.05},
-                                           Setting{"F16KvPaged", "quantized", "f16", 0.004,
-                                                   engine::AttentionModeOption::kPaged},
-                                           Setting{"AsServedBf16Kv", "auto", "bf16", 0.05},
-                                           Setting{"AsServedFp8Kv", "auto", "fp8_e4m3", 0.25},
-                                           Setting{.name = "AsServedWithoutPromptLogprobs",
-                                                   .compute_dtype = "auto",
-                                                   .kv_dtype = "f16",
-                                                   .most_mean_error = 0.05,
-                                                   .of_prompts = false}),
-                         [](const auto& info) { return info.param.name; });
+// else those of the README beside the golden data for bf16 (teacher-forced, and of one prompt as
+// served echo). The common tokens' rounding is in all sixteen prompts, and which of them suffers
+// most, and how much, is a draw: over sixteen other beginnings the worst was 0.034 to 0.063 at
+// every instruction-set level alike, the mean of all 0.021 to 0.032 (docs/results/accuracy.md). So
+// it is the mean that the tighter limit is for.
+INSTANTIATE_TEST_SUITE_P(
+    Settings, SmolLm2Sharing,
+    ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004, 0.004, 0.004},
+                      Setting{"Bf16Kv", "quantized", "bf16", 0.05, 0.05, 0.05},
+                      Setting{"F16KvPaged", "quantized", "f16", 0.004, 0.004, 0.004,
+                              engine::AttentionModeOption::kPaged},
+                      Setting{"AsServedBf16Kv", "auto", "bf16", 0.04, 0.1, 0.05},
+                      Setting{"AsServedFp8Kv", "auto", "fp8_e4m3", 0.25, 0.25, 0.25},
+                      Setting{.name = "AsServedWithoutPromptLogprobs",
+                              .compute_dtype = "auto",
+                              .kv_dtype = "f16",
+                              .most_prefill_error = 0,
+                              .most_prefill_error_of_one = 0,
+                              .most_decode_error_of_one = 0.05,
+                              .of_prompts = false}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace refrain::testing
