@@ -50,9 +50,9 @@ constexpr std::chrono::milliseconds kLastWords{300};
 constexpr std::chrono::milliseconds kMostEnd{10'000};
 constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
 
+// Rounded up: 0 says that there is no limit, or no ping.
 std::chrono::milliseconds Milliseconds(double seconds) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::duration<double>(seconds));
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 http::ServerOptions HttpOptions(const Config& config, const ListenAddress& address,

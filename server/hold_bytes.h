@@ -12,7 +12,7 @@ namespace refrain::server {
 inline constexpr size_t kUncountedBytes = 16 * 1024;
 
 // `held` grows to `bytes` of limits.bodies_bytes. UNAVAILABLE, with when to come back, where so
-// many are not left; it then holds what it held.
+// many are not left, and INVALID_ARGUMENT where they are more than all; it then holds what it held.
 absl::Status HoldBytes(size_t bytes, HeldBytes* held);
 
 }  // namespace refrain::server

@@ -41,13 +41,20 @@ v1::CacheMissReason ReasonOf(engine::CacheMissReason reason) {
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options)
+AnswerWriter::AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options,
+                           std::shared_ptr<Disposal> disposal)
     : tokenizer_(tokenizer),
       options_(options),
+      disposal_(std::move(disposal)),
       texts_(static_cast<size_t>(options.num_choices), openai::ShownText(tokenizer, options.shown)),
       delta_indexes_(static_cast<size_t>(options.num_choices), -1) {}
 
+void AnswerWriter::DropBatch() {
+  if (disposal_ != nullptr) disposal_->TakeTokens(std::move(batch_.tokens));
+}
+
 void AnswerWriter::Take(engine::StreamBatch batch) {
+  DropBatch();
   batch_ = std::move(batch);
   next_ = 0;
 }

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/token_stream.h"
 #include "proto/inference.pb.h"
+#include "server/disposal.h"
 #include "server/grpc/generation_request.h"
 #include "server/openai/shown_text.h"
 
@@ -23,9 +25,14 @@ class AnswerWriter {
   static constexpr size_t kMaxMessageTokens = 1024;
   static constexpr size_t kMaxMessageLogprobs = 128;  // with log-probabilities: up to 21 a token
 
-  AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options);
+  // `disposal`: where large batches go that are done with; null: they are freed on the spot.
+  AnswerWriter(const engine::Tokenizer* tokenizer, const AnswerOptions& options,
+               std::shared_ptr<Disposal> disposal = nullptr);
+  AnswerWriter(const AnswerWriter&) = delete;
+  AnswerWriter& operator=(const AnswerWriter&) = delete;
+  ~AnswerWriter() { DropBatch(); }
 
-  // Everything taken before has been filled in.
+  // In place of what was taken before.
   void Take(engine::StreamBatch batch);
   bool drained() const { return next_ == batch_.tokens.size() && batch_.ends.empty(); }
   // Replaces what the message says by what comes next, but for its usage; false when that is
@@ -34,6 +41,7 @@ class AnswerWriter {
   void FillUsage(const engine::Usage& usage, v1::Usage* out) const;
 
  private:
+  void DropBatch();
   void AddPromptToken(const engine::TokenEvent& event, v1::GenerateResponse* message) const;
   v1::TokenLogprob LogprobOf(const engine::TokenEvent& event) const;
   v1::ChoiceDelta* DeltaOf(int32_t choice, v1::GenerateResponse* message);
@@ -43,6 +51,7 @@ class AnswerWriter {
 
   const engine::Tokenizer* const tokenizer_;
   const AnswerOptions options_;
+  const std::shared_ptr<Disposal> disposal_;
   std::vector<openai::ShownText> texts_;  // [num_choices]
   std::vector<int> delta_indexes_;        // [num_choices] in the message, -1 = none
   engine::StreamBatch batch_;

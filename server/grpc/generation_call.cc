@@ -67,7 +67,9 @@ absl::Status GenerationCall::TrySubmit() {
     if (*left <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
     request.timeout_s = std::min(*left, request.timeout_s.value_or(*left));
   }
-  writer_.emplace(&caller_.engine->tokenizer(), read->answer);
+  const std::shared_ptr<UnreadAnswers>& unread = reception_->options().unread;
+  const std::shared_ptr<Disposal> disposal = unread != nullptr ? unread->disposal() : nullptr;
+  writer_.emplace(&caller_.engine->tokenizer(), read->answer, disposal);
   continuous_usage_ = read->answer.continuous_usage;
   absl::StatusOr<access::Ticket> ticket = reception_->gate().Admit(caller_.principal);
   if (!ticket.ok()) return ticket.status();
@@ -81,7 +83,7 @@ absl::Status GenerationCall::TrySubmit() {
     MutexLock lock(mutex_);
     stream_ = stream;
   }
-  if (const auto& unread = reception_->options().unread; unread != nullptr) {
+  if (unread != nullptr) {
     unread->Count(unread->Begin(caller_.principal.key_name), stream);
   }
   reception_->Watch(weak_from_this());
@@ -258,7 +260,11 @@ void GenerationCall::OnDone() {
   if (stream != nullptr) {
     stream->SetWakeup(nullptr);
     // A stream without tokens has woken nobody: who goes away pays for what was computed.
-    if (!stream_finished_) usage_ = stream->Read().usage;
+    if (!stream_finished_) {
+      engine::StreamBatch rest = stream->Read();
+      usage_ = rest.usage;
+      writer_->Take(std::move(rest));
+    }
     ticket_.ChargeUsage(usage_);
   }
   stream.reset();  // cancels it if it still runs

@@ -143,9 +143,10 @@ bool IsNothing(const Json& arguments) {
 }
 
 // For all calls: they are many times as large as what stands for them in the request.
-const Value& NoArguments() {
+const Value& NoArguments(const MessageForm& form) {
   static const Value* const kNoArguments = new Value(Value::MakeMap({}));
-  return *kNoArguments;
+  static const Value* const kNoArgumentsText = new Value(Value::String("{}"));
+  return form.argument_strings ? *kNoArgumentsText : *kNoArguments;
 }
 
 // `arguments` as the template expects it: OpenAI's clients send an object's JSON as a string. One
@@ -153,21 +154,21 @@ const Value& NoArguments() {
 // names in it, on every later turn. The parsed ones are added to `memory`, and are left out where
 // they are too much.
 Value ArgumentsValue(const Json& arguments, const MessageForm& form, Memory* memory) {
+  if (IsNothing(arguments)) return NoArguments(form);
   if (form.argument_strings) {
-    const bool is_text = arguments.is_string() || arguments.is_null();
-    return is_text ? ToTemplateValue(arguments) : Value::String(arguments.dump());
+    return arguments.is_string() ? ToTemplateValue(arguments) : Value::String(arguments.dump());
   }
   if (arguments.is_object()) return ToTemplateValue(arguments);
-  if (!arguments.is_string() || IsNothing(arguments)) return NoArguments();
+  if (!arguments.is_string()) return NoArguments(form);
   const auto& text = arguments.get_ref<const std::string&>();
   const auto parsed = ParseJson(text, {.as_python = true});
   // The next best to what was generated, whose KV is found in the cache if it is shown as it was.
   if (!parsed.ok() || !parsed->is_object()) {
-    return form.broken_arguments ? Value::String(text) : NoArguments();
+    return form.broken_arguments ? Value::String(text) : NoArguments(form);
   }
   memory->arguments.Add(text.size(), *parsed);
   memory->bytes += TemplateMemoryOf(*parsed);
-  return memory->problem().empty() ? ToTemplateValue(*parsed) : NoArguments();
+  return memory->problem().empty() ? ToTemplateValue(*parsed) : NoArguments(form);
 }
 
 Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
@@ -183,12 +184,11 @@ Value ToolCallValue(const Json& call, const MessageForm& form, Memory* memory) {
       map.Set(*kArguments, ArgumentsValue(value, form, memory));
       continue;
     }
-    map.Set(name, ToTemplateValue(value));
+    // Templates ask whether it is there, and some then print it.
+    if (!value.is_null()) map.Set(name, ToTemplateValue(value));
   }
-  const bool is_function = call.contains("name") && !call.contains("function");
-  if (is_function && !call.contains("arguments") && !form.argument_strings) {
-    map.Set(*kArguments, NoArguments());
-  }
+  const bool is_function = MemberOrNull(call, "function") == nullptr;
+  if (is_function && !call.contains("arguments")) map.Set(*kArguments, NoArguments(form));
   return Value::MakeMap(std::move(map));
 }
 

@@ -141,7 +141,10 @@ void GenerationReply::DropIfCut() {
   if (!cut_.has_value()) return;
   CancelUnfinished();
   for (PromptState& prompt : prompts_) {
-    prompt.usage = prompt.stream->Read().usage;
+    // One of several prompts that are cut one after the other may still have all of its tokens.
+    engine::StreamBatch rest = prompt.stream->Read();
+    prompt.usage = rest.usage;
+    Dispose(std::move(rest.tokens));
     Dispose(std::move(prompt.batch.tokens));
     prompt.batch = {};
     prompt.next = 0;

@@ -376,8 +376,9 @@ TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {
   }
 }
 
+// Also more often than is possible: rounded down it would be never.
 TEST(Daemon, PingsStreamsAsConfigured) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "http.sse_ping_s=0.05"}));
+  DaemonProcess daemon(Arguments("fake", {"--set", "http.sse_ping_s=0.0005"}));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput(" ready "));
   client.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]","stream":true})"));

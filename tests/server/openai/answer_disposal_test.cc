@@ -5,39 +5,21 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <utility>
+#include <vector>
 
 #include "engine/token_stream.h"
 #include "server/log.h"
 #include "server/openai/generation_reply.h"
 #include "server/unread_answers.h"
 #include "tests/support/fake_tokenizer.h"
-
-namespace {
-
-thread_local int64_t frees = 0;
-
-}  // namespace
-
-// Not inlined: g++ warns of a malloc() or free() that it sees beside a delete or new.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  ++frees;
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  ++frees;
-  std::free(memory);
-}
+#include "tests/support/heap_counts.h"
 
 namespace refrain::server::openai {
 namespace {
+
+using ::refrain::testing::HeapCountsOfThread;
 
 constexpr int kTokens = 20'000;  // with a block each
 constexpr int64_t kFewFrees = 5000;
@@ -55,13 +37,14 @@ engine::StreamBatch ManyTokens() {
 
 class AnswerDisposalTest : public ::testing::Test {
  protected:
-  void Ask(bool stream) {
+  void Ask(bool stream, std::vector<std::shared_ptr<engine::TokenStream>> streams = {}) {
+    if (streams.empty()) streams = {stream_};
     GenerationCall call;
     call.stream = stream;
-    call.requests.emplace_back();
+    call.requests.resize(streams.size());
     call.output.logprobs = 2;
     GenerationReply::Parts parts;
-    parts.streams = {engine::ConsumerHandle(stream_)};
+    for (const auto& one : streams) parts.streams.push_back(engine::ConsumerHandle(one));
     parts.tokenizer = &tokenizer_;
     parts.log = &log_;
     parts.disposal = unread_->disposal();
@@ -81,9 +64,9 @@ TEST_F(AnswerDisposalTest, TheClientGoesAway) {
   stream_->Push(ManyTokens());
   EXPECT_FALSE(reply_->Next().body.empty());
   stream_->Push(ManyTokens());
-  frees = 0;
+  HeapCountsOfThread().frees = 0;
   reply_.reset();
-  EXPECT_LT(frees, kFewFrees);
+  EXPECT_LT(HeapCountsOfThread().frees, kFewFrees);
 }
 
 TEST_F(AnswerDisposalTest, TheClientGoesAwayFromAWholeAnswer) {
@@ -93,9 +76,9 @@ TEST_F(AnswerDisposalTest, TheClientGoesAwayFromAWholeAnswer) {
   ASSERT_TRUE(part.make);
   part = std::exchange(part.make, nullptr)();  // a worker would
   EXPECT_FALSE(part.last);
-  frees = 0;
+  HeapCountsOfThread().frees = 0;
   reply_.reset();
-  EXPECT_LT(frees, kFewFrees);
+  EXPECT_LT(HeapCountsOfThread().frees, kFewFrees);
 }
 
 TEST_F(AnswerDisposalTest, AllOfItWasTaken) {
@@ -103,9 +86,9 @@ TEST_F(AnswerDisposalTest, AllOfItWasTaken) {
   stream_->Push(ManyTokens());
   int64_t most = 0;
   for (bool more = true; more;) {
-    frees = 0;
+    HeapCountsOfThread().frees = 0;
     more = !reply_->Next().body.empty();
-    most = std::max(most, frees);
+    most = std::max(most, HeapCountsOfThread().frees);
   }
   EXPECT_LT(most, kFewFrees) << "in one call";
 }
@@ -115,19 +98,31 @@ TEST_F(AnswerDisposalTest, ItIsCutWhileItsClientDoesNotRead) {
   stream_->Push(ManyTokens());
   EXPECT_FALSE(reply_->Next().body.empty());
   stream_->Cut(absl::UnavailableError("not read"));
-  frees = 0;
+  HeapCountsOfThread().frees = 0;
   reply_->WhileBlocked();
-  EXPECT_LT(frees, kFewFrees);
+  EXPECT_LT(HeapCountsOfThread().frees, kFewFrees);
+}
+
+// The thread that cuts has not come to the second yet.
+TEST_F(AnswerDisposalTest, TheFirstOfTwoPromptsIsCutWhileItsClientDoesNotRead) {
+  const auto second = std::make_shared<engine::TokenStream>();
+  Ask(/*stream=*/true, {stream_, second});
+  stream_->Push(ManyTokens());
+  second->Push(ManyTokens());
+  stream_->Cut(absl::UnavailableError("not read"));
+  HeapCountsOfThread().frees = 0;
+  reply_->WhileBlocked();
+  EXPECT_LT(HeapCountsOfThread().frees, kFewFrees);
 }
 
 // By the engine's thread, which makes it larger than it may be.
 TEST_F(AnswerDisposalTest, ItIsCutWhereItWaits) {
   unread_->Count(unread_->Begin(""), stream_);
   engine::StreamBatch batch = ManyTokens();
-  frees = 0;
+  HeapCountsOfThread().frees = 0;
   stream_->Push(std::move(batch));
   EXPECT_TRUE(stream_->cut());
-  EXPECT_LT(frees, kFewFrees);
+  EXPECT_LT(HeapCountsOfThread().frees, kFewFrees);
 }
 
 }  // namespace

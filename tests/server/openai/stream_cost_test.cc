@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -13,24 +11,12 @@
 #include "server/http/wire.h"
 #include "server/openai/generation_reply.h"
 #include "tests/support/fake_tokenizer.h"
-
-namespace {
-
-thread_local int64_t allocations = 0;
-
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-// Not inlined: g++ warns of a free() that it sees beside a new.
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/support/heap_counts.h"
 
 namespace refrain::server::openai {
 namespace {
+
+using ::refrain::testing::HeapCountsOfThread;
 
 constexpr int32_t kTokens = 100;
 
@@ -87,10 +73,10 @@ TEST_P(StreamCostTest, ATokenCostsOneAllocation) {
   int64_t counted = 0;
   for (int32_t i = 0; i < kTokens; ++i) {
     engine::StreamBatch batch = BatchOf(1);
-    const int64_t before = allocations;
+    const int64_t before = HeapCountsOfThread().allocations;
     stream_->Push(std::move(batch));
     SendPart();
-    counted += allocations - before;
+    counted += HeapCountsOfThread().allocations - before;
     ASSERT_EQ(CountEvents(bytes_), 1);
   }
   EXPECT_EQ(wakeups_, kTokens + 1);

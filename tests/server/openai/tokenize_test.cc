@@ -295,11 +295,11 @@ TEST(Tokenize, TheRequestLogSaysWhyThereIsNoAnswer) {
   EXPECT_EQ(hurried.ReadResponse().status, 408);
   EXPECT_EQ(details.Take(), R"("error":"timeout")");
   const json text = {{"prompt", std::string(5000, 'a')}};
-  EXPECT_EQ(Post(served.port(), "/tokenize", text).status, 503);
-  EXPECT_EQ(details.Take(), R"("error":"service_unavailable")");
+  EXPECT_EQ(Post(served.port(), "/tokenize", text).status, 400);
+  EXPECT_EQ(details.Take(), R"("error":"invalid_request_error")");
   const json ids = {{"tokens", std::vector<int>(15'000, 1)}};
-  EXPECT_EQ(Post(served.port(), "/detokenize", ids).status, 503);
-  EXPECT_EQ(details.Take(), R"("error":"service_unavailable")");
+  EXPECT_EQ(Post(served.port(), "/detokenize", ids).status, 400);
+  EXPECT_EQ(details.Take(), R"("error":"invalid_request_error")");
   EXPECT_EQ(Post(served.port(), "/tokenize", {{"prompt", "abc"}}).status, 200);
   EXPECT_EQ(details.Take(), "");
 }

@@ -1,0 +1,31 @@
+#include "tests/support/heap_counts.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace refrain::testing {
+namespace {
+
+thread_local HeapCounts counts;
+
+}  // namespace
+
+HeapCounts& HeapCountsOfThread() { return counts; }
+
+}  // namespace refrain::testing
+
+void* operator new(size_t bytes) {
+  ++refrain::testing::counts.allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+// Not inlined: g++ warns of a free() that it sees beside a new.
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  ++refrain::testing::counts.frees;
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  ++refrain::testing::counts.frees;
+  std::free(memory);
+}
