@@ -69,6 +69,7 @@ BENCH = ('while (($#)); do case $1 in --json) echo "{\\"rows\\": [1]}" > "$2" ;;
 DAEMON = '''#!/usr/bin/env python3
 import http.server, json, pathlib, signal, sys, threading
 behaviour = BEHAVIOUR
+stuck = threading.Event()
 class Handler(http.server.BaseHTTPRequestHandler):
     answers = 0
     def do_GET(self): self.reply(self.metrics() if self.path == "/metrics" else b"ok")
@@ -79,6 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 f"refrain_device_step_seconds_total {steps:g}\\n").encode()
     def do_POST(self):
         Handler.answers += 1
+        if Handler.answers > behaviour["answers"]: stuck.wait()
         count = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
         text = behaviour["text"][:3 * count]
         self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": None}],
@@ -124,8 +126,10 @@ class Pack:
         self.program(name, text)
         self.steps.append(f"{name} {kind} {limit_s} bin/{name} --gtest_filter=*cuda*")
 
-    def daemon(self, kind="server", text=STORY, backend="cuda", seconds=(0, 1), most=1000):
-        behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most}
+    def daemon(self, kind="server", text=STORY, backend="cuda", seconds=(0, 1), most=1000,
+               answers=10**6):
+        behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most,
+                     "answers": answers}
         self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
 
     def write(self):
@@ -303,6 +307,16 @@ def test_all_of_it_ends_in_the_time_given(pack):
     done, report = pack.run("--seconds", "4")
     assert done.returncode == 1 and report["seconds"] < 10
     assert "no time left" in step(report, "next")["detail"]
+
+
+# As one that waits for a kernel without an end.
+@pytest.mark.parametrize("kind, answers", [("server", 0), ("server", 1), ("load", 0)])
+def test_a_daemon_that_never_answers_takes_no_more_than_the_time_given(pack, kind, answers):
+    with_smollm2(pack)
+    pack.daemon(kind, answers=answers)
+    done, report = pack.run("--seconds", "4")
+    assert done.returncode == 1 and report["seconds"] < 10
+    assert "stopped at its limit of " in step(report, kind)["detail"]
 
 
 @pytest.mark.parametrize("change, detail", [

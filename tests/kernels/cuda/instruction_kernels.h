@@ -47,7 +47,8 @@ void LaunchShareRegisters(Stream& stream, int32_t* granted);
 void LaunchNamedBarriers(Stream& stream, int32_t* out);
 
 // Each of `blocks` blocks leaves a number, the last one to come adds them: out [1]. counter [1] is
-// zero before and after. As attention merges partial states.
+// zero before and after. As the generic and mma.sync kernels of attention merge partial states;
+// Hopper's order, with one fence and reads behind the cache, is another.
 void LaunchLastBlockSums(Stream& stream, int blocks, float* partials, int32_t* counter, float* out);
 
 // An operand of wgmma in shared memory, 64 of k: descriptor of the first 16 of k, and how far on
