@@ -1,7 +1,6 @@
 // Hostile texts and files, special tokens.
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,10 +13,13 @@
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/pair_merger.h"
 #include "tests/engine/text/text_test_data.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::engine {
 namespace {
+
+using refrain::testing::ThreadCpuTime;
 
 // A long word takes the heap, a short one the scan: both orders of merging must be one.
 TEST(PairMergerTest, HeapAndScanEqualTheNaiveRule) {
@@ -117,22 +119,15 @@ TEST(HostileTextTest, NoTextHasFewerTokensThanTold) {
   }
 }
 
-// Of this thread: work of others beside it is none of the tokenizer's.
-std::chrono::nanoseconds CpuTime() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
-
 // The longest that a tokenizer works without asking its pace, in processor time of the thread.
 class LongestStretch : public EncodePace {
  public:
-  LongestStretch() : begin_(CpuTime()), last_(begin_) {}
+  LongestStretch() : begin_(ThreadCpuTime()), last_(begin_) {}
   std::chrono::nanoseconds longest() const { return longest_; }
   std::chrono::nanoseconds whole() const { return last_ - begin_; }
   void Checkpoint() override {
-    longest_ = std::max(longest_, CpuTime() - last_);
-    last_ = CpuTime();
+    longest_ = std::max(longest_, ThreadCpuTime() - last_);
+    last_ = ThreadCpuTime();
   }
 
  private:
@@ -194,9 +189,9 @@ TEST(HostileTextTest, NamedPatternsAreLinear) {
       const auto seconds = [&](int bytes) {
         double best = 1e9;
         for (int i = 0; i < 3; ++i) {
-          const auto begin = CpuTime();
+          const auto begin = ThreadCpuTime();
           EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, bytes), {}).empty()) << name << part;
-          best = std::min(best, std::chrono::duration<double>(CpuTime() - begin).count());
+          best = std::min(best, std::chrono::duration<double>(ThreadCpuTime() - begin).count());
         }
         return best;
       };
