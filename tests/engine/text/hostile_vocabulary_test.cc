@@ -93,5 +93,27 @@ TEST(HostileVocabularyTest, ChosenTokensMakeNoSlowTableOfTexts) {
   EXPECT_LT(seconds(chosen), 10 * seconds(any));
 }
 
+// Tokens are found byte by byte, by nodes of 20 bytes.
+TEST(HostileVocabularyTest, RefusesSpecialTokensThatAreLongTogether) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"a"};
+  while (spec.tokens.size() < 31'252) {
+    std::string token = std::to_string(spec.tokens.size());
+    spec.tokens.push_back(token.append(512 - token.size(), 'c'));
+  }
+  spec.scores.assign(spec.tokens.size(), 0);
+  for (const TokenType type : {TokenType::kControl, TokenType::kUserDefined}) {
+    spec.token_types.assign(spec.tokens.size(), type);
+    EXPECT_EQ(CreateTokenizer(spec).status(),
+              absl::InvalidArgumentError("the special tokens have 16000513 bytes; together they "
+                                         "have at most 16000000"));
+  }
+  spec.tokens.resize(1'000);
+  spec.scores.resize(1'000);
+  spec.token_types.resize(1'000);
+  EXPECT_EQ(CreateTokenizer(spec).status(), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace refrain::engine
