@@ -115,5 +115,41 @@ TEST(HostileVocabularyTest, RefusesSpecialTokensThatAreLongTogether) {
   EXPECT_EQ(CreateTokenizer(spec).status(), absl::OkStatus());
 }
 
+absl::Status StatusOfPattern(const std::string& pattern) {
+  TokenizerSpec spec;
+  spec.tokens = {"a"};
+  spec.pre_tokenizer = "custom";
+  spec.split_patterns = {pattern};
+  return CreateTokenizer(spec).status();
+}
+
+// With the square of the length it would be 64 times as long.
+TEST(HostileVocabularyTest, ReadsClassesOfPatternsInLinearTime) {
+  const auto seconds = [](int bytes) {
+    const std::string pattern = "[" + Repeat("[:a]", bytes) + "]";
+    return Seconds([&] { EXPECT_EQ(StatusOfPattern(pattern), absl::OkStatus()); });
+  };
+  EXPECT_LT(seconds(1 << 15), 32 * seconds(1 << 12));
+}
+
+TEST(HostileVocabularyTest, RefusesPatternsThatAreTooLong) {
+  EXPECT_EQ(StatusOfPattern(std::string(20'000, 'a')), absl::OkStatus());
+  EXPECT_EQ(StatusOfPattern(std::string((64 << 10) + 1, 'a')),
+            absl::InvalidArgumentError(
+                "the pre-tokenizer has a pattern of 65537 bytes; at most 65536 are supported"));
+}
+
+// By its beginning, which may not end inside of a character.
+TEST(HostileVocabularyTest, MessagesShowLongPatternsShortened) {
+  const std::string shown(95, 'a');
+  EXPECT_EQ(StatusOfPattern(shown + "\u00e9[").message(),
+            "pre-tokenizer pattern '" + shown +
+                "...' at byte 98: a class without an end is not supported");
+  EXPECT_EQ(StatusOfPattern(shown + "\u00e9)").message(),
+            "pre-tokenizer pattern '" + shown + "...' at byte 97: unmatched closing parenthesis");
+  EXPECT_EQ(StatusOfPattern("a)").message(),
+            "pre-tokenizer pattern 'a)' at byte 1: unmatched closing parenthesis");
+}
+
 }  // namespace
 }  // namespace refrain::engine
