@@ -173,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
       if (!byte.ok()) return byte.status();
       const char c = static_cast<char>(*byte);
       vocabulary.tokens.Add(std::string_view(&c, 1), type);
-    } else if (type == TokenType::kControl || type == TokenType::kUserDefined) {
+    } else if (type == TokenType::kControl) {
       vocabulary.tokens.Add(piece, type);
     } else {
       vocabulary.tokens.Add(SpacesForMarks(piece), type);

@@ -226,6 +226,18 @@ TEST(SentencePieceFileTest, ContentForgesNoPieceThatIsSpelledAsAControlToken) {
   }
 }
 
+TEST(SentencePieceFileTest, AddedTokensAreShownWithSpacesForMarks) {
+  for (const auto merging :
+       {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+    const auto tokenizer =
+        CreateBeside({.tokenizer_config_json =
+                          R"({"added_tokens_decoder": {"512": {"content": "\u2581\u2581"}}})"},
+                     merging);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{512}), "  ");
+  }
+}
+
 // Who lists bytes among the added tokens, to have them, has them as bytes still.
 TEST(SentencePieceFileTest, BytesThatTheConfigListsAreBytesStill) {
   for (const char* special : {"true", "false"}) {

@@ -450,5 +450,25 @@ TEST(TokenizerTest, MergesUserDefinedPiecesWithSpaces) {
   EXPECT_EQ(EncodeOrFail(**tokenizer, "bab", plain), (std::vector<int>{1, 3, 6}));
 }
 
+// As Hugging Face decodes them. Merges make them, too, over the end of a word.
+TEST(TokenizerTest, UserDefinedPiecesAreShownWithSpacesForMarks) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"<unk>", "\u2581", "a", "b", "\u2581\u2581", "\u2581b", "a\u2581b"};
+  spec.token_types.assign(spec.tokens.size(), TokenType::kNormal);
+  spec.token_types[4] = spec.token_types[6] = TokenType::kUserDefined;
+  spec.merges = {"\u2581 \u2581", "\u2581 b", "a \u2581b"};
+  spec.add_space_prefix = false;
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{4}), "  ");
+  EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{6}), "a b");
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "b  a", {.add_bos = false}), (std::vector<int>{3, 4, 2}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "ba b", {.add_bos = false}), (std::vector<int>{3, 6}));
+  // Spelled with marks, as the file has it.
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "b\u2581\u2581", {.add_bos = false}),
+            (std::vector<int>{3, 4}));
+}
+
 }  // namespace
 }  // namespace refrain::engine
