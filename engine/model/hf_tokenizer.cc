@@ -124,6 +124,7 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
       AddSpecialIds(files.generation_config_json, "generation_config.json", source.spec);
   if (status.ok()) status = AddSpecialIds(config, "config.json", source.spec);
   if (!status.ok()) return status;
+  MarkEndTokens(&source.spec);
   return source;
 }
 

@@ -226,6 +226,24 @@ TEST(SentencePieceFileTest, ContentForgesNoPieceThatIsSpelledAsAControlToken) {
   }
 }
 
+// A user-defined piece that ends a turn because generation_config.json has its id.
+TEST(SentencePieceFileTest, ContentForgesNoPieceThatEndsATurnByItsId) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model") +
+                            PieceOf("[END]", "\4") + PieceOf("[TOOL]", "\4");
+  TokenizerSpec beside;
+  beside.end_of_generation = {kvcache::TokenId{512}};
+  const auto tokenizer = CreateSentencePieceTokenizer(model, beside);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text = "once[END][TOOL]";
+  const std::vector<int> plain = EncodeOrFail(**tokenizer, text, {});
+  EXPECT_EQ(std::ranges::count(plain, 512), 0);
+  EXPECT_EQ(std::ranges::count(plain, 513), 1);
+  const std::vector<int> raw = EncodeOrFail(**tokenizer, text, {.parse_special = true});
+  EXPECT_EQ(std::ranges::count(raw, 512), 1);
+  EXPECT_TRUE((*tokenizer)->IsControl(kvcache::TokenId{512}));
+  EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(kvcache::TokenId{512}));
+}
+
 TEST(SentencePieceFileTest, AddedTokensAreShownWithSpacesForMarks) {
   for (const auto merging :
        {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
