@@ -341,6 +341,7 @@ absl::StatusOr<TokenizerSpec> ReadGgufTokenizer(const GgufFile& file) {
   spec.add_space_prefix = metadata.Boolean("tokenizer.ggml.add_space_prefix");
   ReadTemplates(metadata, spec);
   if (!metadata.status().ok()) return metadata.status();
+  MarkEndTokens(&spec);
   return spec;
 }
 

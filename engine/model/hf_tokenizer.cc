@@ -120,17 +120,11 @@ absl::StatusOr<TokenizerSource> ReadHuggingFaceTokenizer(const std::string& fold
       piece_model.empty() ? ParseTokenizerJson(files) : ParseSentencePieceSidecars(files);
   if (!spec.ok()) return spec.status();
   TokenizerSource source{.spec = *std::move(spec), .sentencepiece_model = std::string(piece_model)};
-  // transformers tells templates what these files call tokens, not what other files have ids of.
-  if (piece_model.empty() &&
-      !(files.tokenizer_config_json.empty() && files.special_tokens_map_json.empty())) {
-    for (const char* role : {"bos_token", "eos_token"}) {
-      source.spec.template_tokens.try_emplace(role);
-    }
-  }
   absl::Status status =
       AddSpecialIds(files.generation_config_json, "generation_config.json", source.spec);
   if (status.ok()) status = AddSpecialIds(config, "config.json", source.spec);
   if (!status.ok()) return status;
+  MarkEndTokens(&source.spec);
   return source;
 }
 

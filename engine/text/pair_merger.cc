@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine/text/seeded_hash.h"
+
 namespace refrain::engine {
 namespace {
 
@@ -23,11 +25,14 @@ uint64_t KeyOf(int32_t left, int32_t right) {
 }  // namespace
 
 PairMerger::PairMerger(size_t expected_pairs)
-    : entries_(std::bit_ceil(2 * expected_pairs + 16), Entry{kEmpty, 0, 0}) {}
+    : seed_(RandomSeed()),
+      factor_(RandomSeed() | 1),
+      entries_(std::bit_ceil(2 * expected_pairs + 16), Entry{kEmpty, 0, 0}) {}
 
 size_t PairMerger::SlotOf(uint64_t key) const {
-  const uint64_t mixed = key * 0x9E3779B97F4A7C15u;
-  return (mixed ^ (mixed >> 32)) & (entries_.size() - 1);
+  const auto product = static_cast<unsigned __int128>(key ^ seed_) * factor_;
+  const uint64_t mixed = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  return mixed & (entries_.size() - 1);
 }
 
 void PairMerger::Grow() {

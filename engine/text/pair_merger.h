@@ -55,6 +55,9 @@ class PairMerger {
   void MergeByHeap(std::vector<int32_t>* symbols, Scratch* scratch) const;
   void Grow();
 
+  // Ids come from a model's file: with a known hash they could be chosen so that all pairs collide.
+  uint64_t seed_;
+  uint64_t factor_;
   std::vector<Entry> entries_;  // open addressing, a power of two
   size_t num_pairs_ = 0;
 };

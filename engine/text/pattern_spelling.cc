@@ -1,6 +1,7 @@
 #include "engine/text/pattern_spelling.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -131,7 +132,7 @@ class Speller {
 
   void Fail(std::string_view what) {
     status_.Update(absl::InvalidArgumentError(
-        absl::StrCat("pre-tokenizer pattern '", std::string(pattern_), "' at byte ", at_, ": ",
+        absl::StrCat("pre-tokenizer pattern '", ShownPattern(pattern_), "' at byte ", at_, ": ",
                      std::string(what), " is not supported")));
   }
 
@@ -256,7 +257,8 @@ class Speller {
   void ReadMember(int depth, CharacterSet* set) {
     const char c = rest()[0];
     if (c == '[' && rest().substr(1, 1) == ":") {
-      if (const size_t end = rest().find(":]"); end != std::string_view::npos) {
+      constexpr size_t kLongest = 32;  // no name of a class has so many bytes
+      if (const size_t end = rest().substr(0, kLongest).find(":]"); end != std::string_view::npos) {
         set->members += Take(end + 2);
         return;
       }
@@ -296,6 +298,14 @@ class Speller {
 };
 
 }  // namespace
+
+std::string ShownPattern(std::string_view pattern) {
+  constexpr size_t kMaxBytes = 96;
+  if (pattern.size() <= kMaxBytes) return std::string(pattern);
+  size_t end = kMaxBytes;
+  while (end > 0 && (static_cast<uint8_t>(pattern[end]) & 0xC0) == 0x80) --end;
+  return absl::StrCat(std::string(pattern.substr(0, end)), "...");
+}
 
 absl::StatusOr<std::string> SpellForPcre2(std::string_view pattern) {
   return Speller(pattern).Spell();

@@ -17,6 +17,9 @@ namespace refrain::engine {
 // what has no spelling.
 absl::StatusOr<std::string> SpellForPcre2(std::string_view pattern);
 
+// For a message: of a long one the beginning.
+std::string ShownPattern(std::string_view pattern);
+
 }  // namespace refrain::engine
 
 #endif  // REFRAIN_ENGINE_TEXT_PATTERN_SPELLING_H_

@@ -200,7 +200,7 @@ absl::Status FillVocabulary(const TokenizerSpec& spec, PieceTokenizer::Parts* pa
       parts->byte_ids[*byte] = static_cast<int32_t>(id);
       const char c = static_cast<char>(*byte);
       parts->vocabulary.tokens.Add(std::string_view(&c, 1), type);
-    } else if (type == TokenType::kControl || type == TokenType::kUserDefined) {
+    } else if (type == TokenType::kControl) {
       parts->vocabulary.tokens.Add(spelling, type);
     } else {
       const std::string bytes = SpacesForMarks(spelling);

@@ -174,9 +174,9 @@ class PreTokenizer::Pattern {
                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                             &error_code, &error_offset, nullptr));
     if (code == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("pre-tokenizer pattern '", std::string(source),
-                                                     "' at byte ", error_offset, ": ",
-                                                     ErrorText(error_code)));
+      return absl::InvalidArgumentError(absl::StrCat("pre-tokenizer pattern '",
+                                                     ShownPattern(source), "' at byte ",
+                                                     error_offset, ": ", ErrorText(error_code)));
     }
     // Where there is no just-in-time compiler matching is slower, not different.
     pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
@@ -276,6 +276,11 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::Create(
   }
   std::vector<std::unique_ptr<Pattern>> patterns;
   for (const std::string& source : sources) {
+    if (source.size() > kMaxPatternBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the pre-tokenizer has a pattern of ",
+                                                     source.size(), " bytes; at most ",
+                                                     kMaxPatternBytes, " are supported"));
+    }
     const absl::StatusOr<std::string> spelled = SpellForPcre2(source);
     if (!spelled.ok()) return spelled.status();
     absl::StatusOr<std::unique_ptr<Pattern>> pattern = Pattern::Compile(*spelled, match_limit);

@@ -24,12 +24,14 @@ class PreTokenizer {
  public:
   // A piece goes through one pattern inside of the other; the longest list known has 6.
   static constexpr size_t kMaxPatterns = 64;
+  // The longest pattern known has some 1,200.
+  static constexpr size_t kMaxPatternBytes = 64 << 10;
 
   // By a name of GGUF `tokenizer.ggml.pre`. InvalidArgument lists the names that are known.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateByName(std::string_view name);
 
-  // Patterns as in tokenizer.json (SpellForPcre2). InvalidArgument for one that does not compile,
-  // none, or more than kMaxPatterns.
+  // Patterns as in tokenizer.json (SpellForPcre2). InvalidArgument for one that does not compile or
+  // is too long, none, or more than kMaxPatterns.
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> CreateFromPatterns(
       std::span<const std::string> patterns);
 

@@ -2,6 +2,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -56,7 +57,8 @@ std::optional<WireField> TakeField(std::string_view* bytes) {
 }
 
 // The file's messages and fields that matter here (sentencepiece_model.proto).
-constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3, kDenormalizerSpec = 5;
+constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3, kSelfTest = 4,
+                   kDenormalizerSpec = 5;
 
 // Whether TakeField gets to the end of the message.
 bool IsReadable(std::string_view message) {
@@ -124,9 +126,13 @@ SentencePieceModel::Settings ReadSettings(std::string_view model_bytes) {
           .adds_space_prefix = prefix != 0};
 }
 
-SentencePieceModel::PieceType TypeOfNumber(uint64_t number) {
+// As protobuf reads an enumeration: the lower 32 bits, and what is none of its values is passed
+// over.
+std::optional<SentencePieceModel::PieceType> TypeOfNumber(uint64_t number) {
   using PieceType = SentencePieceModel::PieceType;
-  switch (number) {
+  switch (static_cast<uint32_t>(number)) {
+    case 1:
+      return PieceType::kNormal;
     case 2:
       return PieceType::kUnknown;
     case 3:
@@ -138,7 +144,7 @@ SentencePieceModel::PieceType TypeOfNumber(uint64_t number) {
     case 6:
       return PieceType::kByte;
     default:
-      return PieceType::kNormal;
+      return std::nullopt;
   }
 }
 
@@ -154,7 +160,9 @@ Piece ReadPiece(std::string_view message) {
     const std::optional<WireField> field = TakeField(&message);
     if (!field.has_value()) break;
     if (field->number == kText && field->wire_type == 2) piece.text = field->payload;
-    if (field->number == kType && field->wire_type == 0) piece.type = TypeOfNumber(field->value);
+    if (field->number == kType && field->wire_type == 0) {
+      piece.type = TypeOfNumber(field->value).value_or(piece.type);
+    }
   }
   return piece;
 }
@@ -167,10 +175,11 @@ void AppendVarint(uint64_t value, std::string* out) {
 struct PreparedModel {
   std::string bytes;                                 // for the library
   std::vector<SentencePieceModel::PieceType> types;  // as the file has them, [num_pieces]
+  std::vector<std::string_view> user_defined;        // that the library looks for in texts
 };
 
-// Has the library take the reserved pieces for control pieces. Of a message that FindUnsafePart has
-// read through.
+// Has the library take the reserved pieces for control pieces, and leaves the self-test out, which
+// was made without that. Of a message that FindUnsafePart has read through.
 PreparedModel Prepare(std::string_view model_bytes,
                       const SentencePieceModel::IsReserved& is_reserved) {
   constexpr std::string_view kControlType("\x18\x03", 2);  // of a field that comes again the last
@@ -180,6 +189,7 @@ PreparedModel Prepare(std::string_view model_bytes,
     const std::string_view from = model_bytes;
     const std::optional<WireField> message = TakeField(&model_bytes);
     if (!message.has_value()) break;
+    if (message->number == kSelfTest) continue;
     if (message->number == kPieces && message->wire_type == 2) {
       const Piece piece = ReadPiece(message->payload);
       prepared.types.push_back(piece.type);
@@ -189,10 +199,31 @@ PreparedModel Prepare(std::string_view model_bytes,
         prepared.bytes.append(message->payload).append(kControlType);
         continue;
       }
+      if (piece.type == SentencePieceModel::PieceType::kUserDefined) {
+        prepared.user_defined.push_back(piece.text);
+      }
     }
     prepared.bytes.append(from.substr(0, from.size() - model_bytes.size()));
   }
   return prepared;
+}
+
+// The library (0.1.97) has room for so many user-defined pieces that begin at one place of a text,
+// and reads beyond it where there are more.
+constexpr size_t kMaxPrefixes = 64;
+
+// Whether more of these begin with one another than that. To the library a piece ends at a zero.
+bool HaveTooManyPrefixes(std::vector<std::string_view> pieces) {
+  for (std::string_view& piece : pieces) piece = piece.substr(0, piece.find('\0'));
+  std::sort(pieces.begin(), pieces.end());
+  std::vector<std::string_view> chain;  // each begins with the one before
+  for (const std::string_view piece : pieces) {
+    while (!chain.empty() && !piece.starts_with(chain.back())) chain.pop_back();
+    if (!chain.empty() && piece == chain.back()) continue;
+    chain.push_back(piece);
+    if (chain.size() > kMaxPrefixes) return true;
+  }
+  return false;
 }
 
 class LibraryModel : public SentencePieceModel {
@@ -239,6 +270,11 @@ std::unique_ptr<SentencePieceModel> SentencePieceModel::LoadOrNull(std::string_v
   *error = FindUnsafePart(model_bytes);
   if (!error->empty()) return nullptr;
   PreparedModel prepared = Prepare(model_bytes, is_reserved);
+  if (HaveTooManyPrefixes(std::move(prepared.user_defined))) {
+    *error = "more than " + std::to_string(kMaxPrefixes) +
+             " of its user-defined pieces begin with one another";
+    return nullptr;
+  }
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
   const auto status = processor->LoadFromSerializedProto(prepared.bytes);
   if (!status.ok()) {

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +13,6 @@
 #include "engine/text/piece_tokenizer.h"
 #include "engine/text/sentencepiece_model.h"
 #include "engine/text/space_mark.h"
-#include "engine/text/utf8.h"
 #include "engine/text/vocabulary_tokenizer.h"
 
 namespace refrain::engine {
@@ -48,13 +48,12 @@ using PieceType = SentencePieceModel::PieceType;
 
 // Whether no message may spell the piece (Tokenizer::IsReserved): the library, which is told of no
 // plain spans, must not find it. What makes a piece of the vocabulary itself reserved is what
-// MarkControlTokens says.
-bool IsReservedPiece(std::string_view piece, PieceType type, TokenType listed) {
+// MarkControlTokens and MarkEndTokens say; `is_end`: an id of the files beside the model's ends.
+bool IsReservedPiece(std::string_view piece, PieceType type, TokenType listed, bool is_end) {
   if (type != PieceType::kNormal && type != PieceType::kUserDefined) return false;
-  // Text is made of single characters.
-  if (piece.empty() || FirstUtf8Unit(piece).size_bytes == piece.size()) return false;
+  if (IsSingleCharacter(piece)) return false;  // text is made of them
   const bool added = type == PieceType::kUserDefined || listed == TokenType::kUserDefined;
-  return listed == TokenType::kControl || (added && LooksLikeControl(piece)) ||
+  return listed == TokenType::kControl || (added && (is_end || LooksLikeControl(piece))) ||
          (NamesEndOfGeneration(piece) && (added || piece != "</s>"));
 }
 
@@ -63,14 +62,14 @@ TokenType TypeListed(const TokenizerSpec& files_beside, size_t id) {
   return id < files_beside.token_types.size() ? files_beside.token_types[id] : TokenType::kUnused;
 }
 
-TokenType TypeOfPiece(std::string_view piece, PieceType type) {
+TokenType TypeOfPiece(std::string_view piece, PieceType type, bool is_end) {
   switch (type) {
     case PieceType::kNormal:
     case PieceType::kUserDefined:
-      if (!IsReservedPiece(piece, type, TokenType::kUnused)) {
+      if (!IsReservedPiece(piece, type, TokenType::kUnused, is_end)) {
         return TokenType::kNormal;  // user-defined ones the library finds in a text
       }
-      return NamesEndOfGeneration(piece) ? TokenType::kControl : TokenType::kUserDefined;
+      return is_end || NamesEndOfGeneration(piece) ? TokenType::kControl : TokenType::kUserDefined;
     case PieceType::kUnknown:
       return TokenType::kUnknown;
     case PieceType::kControl:
@@ -83,13 +82,14 @@ TokenType TypeOfPiece(std::string_view piece, PieceType type) {
   return TokenType::kUnused;
 }
 
-TokenizerSpec SpecOf(const SentencePieceModel& model) {
+TokenizerSpec SpecOf(const SentencePieceModel& model, const std::set<kvcache::TokenId>& ends) {
   TokenizerSpec spec;
   spec.kind = TokenizerKind::kSentencePiece;
   for (int id = 0; id < model.num_pieces(); ++id) {
     spec.tokens.push_back(model.Piece(id));
     spec.scores.push_back(model.Score(id));
-    spec.token_types.push_back(TypeOfPiece(spec.tokens.back(), model.Type(id)));
+    spec.token_types.push_back(
+        TypeOfPiece(spec.tokens.back(), model.Type(id), ends.contains(kvcache::TokenId{id})));
   }
   const auto id_or_none = [](int id) {
     return id >= 0 ? std::optional(kvcache::TokenId{id}) : std::nullopt;
@@ -142,20 +142,23 @@ void PutAbove(const TokenizerSpec& files_beside, TokenizerSpec& spec) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
     std::string_view model_bytes, const TokenizerSpec& files_beside, SentencePieceMerging merging) {
+  const std::set<kvcache::TokenId> ends = EndTokens(files_beside);
   std::string error;
   std::unique_ptr<SentencePieceModel> model = SentencePieceModel::LoadOrNull(
       model_bytes,
       [&](size_t id, std::string_view piece, PieceType type) {
-        return IsReservedPiece(piece, type, TypeListed(files_beside, id));
+        return IsReservedPiece(piece, type, TypeListed(files_beside, id),
+                               ends.contains(kvcache::TokenId{static_cast<int32_t>(id)}));
       },
       &error);
   if (model == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("SentencePiece model: ", error));
   }
-  TokenizerSpec spec = SpecOf(*model);
+  TokenizerSpec spec = SpecOf(*model, ends);
   absl::Status status = PutTokensAbove(files_beside, spec);
   if (!status.ok()) return status;
   PutAbove(files_beside, spec);
+  MarkEndTokens(&spec);
   if (merging == SentencePieceMerging::kOwnWhereEqual && model->settings().is_plain_bpe) {
     return CreatePieceTokenizer(spec);
   }
@@ -173,7 +176,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> CreateSentencePieceTokenizer(
       if (!byte.ok()) return byte.status();
       const char c = static_cast<char>(*byte);
       vocabulary.tokens.Add(std::string_view(&c, 1), type);
-    } else if (type == TokenType::kControl || type == TokenType::kUserDefined) {
+    } else if (type == TokenType::kControl) {
       vocabulary.tokens.Add(piece, type);
     } else {
       vocabulary.tokens.Add(SpacesForMarks(piece), type);

@@ -48,6 +48,11 @@ TokenNames::Name TokenNames::Of(const char* role) const {
   return {TokenTextOf(config_, role), "tokenizer_config.json"};
 }
 
+bool TokenNames::Tells(const char* role) const {
+  return (map_ != nullptr && map_->is_object() && map_->contains(role)) ||
+         (config_.is_object() && config_.contains(role));
+}
+
 std::optional<kvcache::TokenId> FindToken(const TokenizerSpec& spec, std::string_view spelling) {
   const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), spelling);
   if (spelling.empty() || it == spec.tokens.end()) return std::nullopt;

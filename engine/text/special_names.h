@@ -26,6 +26,8 @@ class TokenNames {
   TokenNames(const nlohmann::json& config, const nlohmann::json& map);
 
   Name Of(const char* role) const;
+  // Whether a file says so, be it that nothing has the role.
+  bool Tells(const char* role) const;
   const nlohmann::json& config() const { return config_; }
   // Null where it does not count.
   const nlohmann::json* map() const { return map_; }

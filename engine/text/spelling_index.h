@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/text/pair_merger.h"
+#include "engine/text/seeded_hash.h"
 #include "engine/text/vocabulary.h"
 
 namespace refrain::engine {
@@ -29,7 +30,7 @@ class SpellingIndex {
   absl::StatusOr<PairMerger> BuildMerger(const TokenizerSpec& spec) const;
 
  private:
-  absl::flat_hash_map<std::string_view, int32_t> ids_;
+  absl::flat_hash_map<std::string_view, int32_t, SeededHash> ids_;
 };
 
 // The declared type, kNormal where the spec has none; of a printable ASCII character that was

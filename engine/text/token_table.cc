@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 
 #include "engine/text/utf8.h"
 
@@ -24,7 +23,7 @@ void TokenTable::IndexText() {
   for (int32_t id = 0; id < static_cast<int32_t>(types_.size()); ++id) {
     const std::string_view bytes = BytesOf(id);
     if (types_[id] != TokenType::kNormal || bytes.empty()) continue;
-    size_t slot = std::hash<std::string_view>()(bytes) & mask;
+    size_t slot = hash_(bytes) & mask;
     while (slots_[slot] >= 0 && BytesOf(slots_[slot]) != bytes) slot = (slot + 1) & mask;
     if (slots_[slot] < 0) slots_[slot] = id;
   }
@@ -32,7 +31,7 @@ void TokenTable::IndexText() {
 
 int32_t TokenTable::FindText(std::string_view bytes) const {
   const size_t mask = slots_.size() - 1;
-  size_t slot = std::hash<std::string_view>()(bytes) & mask;
+  size_t slot = hash_(bytes) & mask;
   while (slots_[slot] >= 0 && BytesOf(slots_[slot]) != bytes) slot = (slot + 1) & mask;
   return slots_[slot];
 }

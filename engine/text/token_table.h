@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/seeded_hash.h"
 #include "engine/text/vocabulary.h"
 #include "kvcache/types.h"
 
@@ -50,6 +51,7 @@ class TokenTable {
   size_t most_text_bytes_ = 1;
   std::vector<size_t> offsets_ = {0};  // [vocab_size + 1]
   std::vector<TokenType> types_;       // [vocab_size]
+  SeededHash hash_;                    // of slots_
   std::vector<int32_t> slots_;         // open addressing: ids, -1 for empty; a power of two
 };
 

@@ -20,6 +20,7 @@
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/space_mark.h"
 #include "engine/text/special_names.h"
+#include "engine/text/tokenizer_class.h"
 
 namespace refrain::engine {
 namespace {
@@ -359,13 +360,25 @@ class TokenizerJsonReader {
   int template_tokens_ = 0;
 };
 
-// The templates, the class, and what the config says of bos.
-absl::Status ApplyBosAndTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
-                                  TokenizerSpec* spec) {
+void ApplyAddBosToken(const Json& config, TokenizerSpec* spec) {
   if (FindOrNull(config, "add_bos_token") != nullptr) {
     spec->add_bos = BoolOf(config, "add_bos_token", false);
   }
-  spec->tokenizer_class = StringOf(config, "tokenizer_class");
+}
+
+// transformers tells templates what these files call tokens, or the class by itself, not what other
+// files have ids of. A class's own tokens are taken to be those that the model has ids of.
+void LeaveOutTokensWithoutName(const TokenNames& names, TokenizerSpec* spec) {
+  if (names.config().is_null() && (names.map() == nullptr || names.map()->is_null())) return;
+  for (const char* role : {"bos_token", "eos_token"}) {
+    if (names.Tells(role) || !HasTokenOfItsOwn(spec->tokenizer_class, role)) {
+      spec->template_tokens.try_emplace(role);
+    }
+  }
+}
+
+absl::Status ApplyTemplates(const Json& config, const HuggingFaceTokenizerFiles& files,
+                            TokenizerSpec* spec) {
   std::map<std::string, std::string_view> by_file = files.additional_chat_templates;
   if (!files.chat_template_jinja.empty()) by_file["default"] = files.chat_template_jinja;
   return ReadChatTemplates(config, by_file, spec);
@@ -422,8 +435,11 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles
   const TokenNames names(*config, *map);
   absl::Status status = ApplySpecialNames(names, &*spec);
   if (status.ok()) status = ApplyGenerationConfig(*generation, &*spec);
-  if (status.ok()) status = ApplyBosAndTemplates(*config, files, &*spec);
+  if (status.ok()) status = ApplyTemplates(*config, files, &*spec);
   if (!status.ok()) return status;
+  spec->tokenizer_class = StringOf(*config, "tokenizer_class");
+  if (ObeysAddBosToken(spec->tokenizer_class)) ApplyAddBosToken(*config, &*spec);
+  LeaveOutTokensWithoutName(names, &*spec);
   if (begins_text.has_value()) spec->bos = begins_text;
   MarkControlTokens(SpecialNamesOf(names), &*spec);
   return spec;
@@ -455,8 +471,10 @@ absl::StatusOr<TokenizerSpec> ParseSentencePieceSidecars(const HuggingFaceTokeni
     spec.space_prefix_at_start_only = true;
     spec.space_prefix_unless_present = true;
   }
-  status = ApplyBosAndTemplates(*config, files, &spec);
+  status = ApplyTemplates(*config, files, &spec);
   if (!status.ok()) return status;
+  spec.tokenizer_class = StringOf(*config, "tokenizer_class");
+  ApplyAddBosToken(*config, &spec);
   return spec;
 }
 

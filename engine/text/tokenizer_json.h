@@ -32,7 +32,8 @@ struct HuggingFaceTokenizerFiles {
 // Hugging Face looks for them in text that has its space marks already, and finds one that a mark
 // belongs to (`Prepend`) behind spaces only, with the space (folders of Llama 1); together with
 // `lstrip`, `rstrip` or `single_word` it is refused there. What tokenizer_config.json says of them
-// stands above tokenizer.json (OverrideAddedTokens). Pure; any thread.
+// stands above tokenizer.json (OverrideAddedTokens). A text begins as the post-processor says, but
+// where the tokenizer's class obeys add_bos_token (tokenizer_class.h). Pure; any thread.
 absl::StatusOr<TokenizerSpec> ParseTokenizerJson(const HuggingFaceTokenizerFiles& files);
 
 // The same for a `tokenizer.json` alone: no chat template; bos and eos only where the

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/text/utf8.h"
+
 namespace refrain::engine {
 
 bool NamesEndOfGeneration(std::string_view spelling) {
@@ -22,6 +24,29 @@ bool LooksLikeControl(std::string_view spelling) {
     }
   }
   return false;
+}
+
+std::set<kvcache::TokenId> EndTokens(const TokenizerSpec& spec) {
+  std::set<kvcache::TokenId> ends(spec.end_of_generation.begin(), spec.end_of_generation.end());
+  for (const std::optional<kvcache::TokenId>& id : {spec.eos, spec.eot, spec.eom}) {
+    if (id.has_value()) ends.insert(*id);
+  }
+  return ends;
+}
+
+void MarkEndTokens(TokenizerSpec* spec) {
+  const size_t size = std::min(spec->tokens.size(), spec->token_types.size());
+  for (const kvcache::TokenId id : EndTokens(*spec)) {
+    if (static_cast<int32_t>(id) < 0 || kvcache::ToIndex(id) >= size) continue;
+    TokenType& type = spec->token_types[kvcache::ToIndex(id)];
+    if (type == TokenType::kUserDefined && !IsSingleCharacter(spec->tokens[kvcache::ToIndex(id)])) {
+      type = TokenType::kControl;
+    }
+  }
+}
+
+bool IsSingleCharacter(std::string_view spelling) {
+  return spelling.empty() || FirstUtf8Unit(spelling).size_bytes == spelling.size();
 }
 
 }  // namespace refrain::engine

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -102,6 +103,16 @@ struct TokenizerSpec {
   // bos_token and eos_token that are not here are spelled as the ids of theirs.
   std::map<std::string, std::string> template_tokens;
 };
+
+// Those that end a generation by their ids: eos, eot, eom and end_of_generation.
+std::set<kvcache::TokenId> EndTokens(const TokenizerSpec& spec);
+
+// Makes user-defined ones among them control tokens: else what a user writes could end his turn.
+// Not single characters, which texts are made of. For a spec whose ids are all there.
+void MarkEndTokens(TokenizerSpec* spec);
+
+// Empty ones, too.
+bool IsSingleCharacter(std::string_view spelling);
 
 }  // namespace refrain::engine
 

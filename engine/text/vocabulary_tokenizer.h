@@ -30,7 +30,8 @@ struct Vocabulary {
 
 // Marks `spec`'s special ids, and control tokens with a well-known name, as ending a generation,
 // enters control and user-defined tokens into the matcher, and takes composes_text. InvalidArgument
-// for an id outside of the vocabulary. `spec` has as many tokens as `vocabulary`.
+// for an id outside of the vocabulary and for tokens that are too long, one or all together. `spec`
+// has as many tokens as `vocabulary`.
 absl::Status ApplySpecialTokens(const TokenizerSpec& spec, Vocabulary* vocabulary);
 
 // The part of a tokenizer that does not depend on its algorithm: cuts special tokens out of the

@@ -103,6 +103,43 @@ TEST(CreateEngineTest, TemplatesSeeTheTokensThatTheTokenizersFilesName) {
   EXPECT_EQ(parts->tokenizer->bos(), TokenId{0});
 }
 
+// As transformers 4.57 and 5 show them for such folders. Expected are `bos[eos]`.
+TEST(CreateEngineTest, TemplatesSeeTheTokensThatAClassHasByItself) {
+  const auto shown = [](const std::string& config, const std::string& map = "{}") {
+    TemporaryDirectory directory;
+    WriteFolderWith(directory.path(), "\"vocab\":{", "");
+    std::ofstream(directory.path() + "/generation_config.json")
+        << R"({"bos_token_id":0,"eos_token_id":2})";
+    std::ofstream(directory.path() + "/special_tokens_map.json") << map;
+    std::ofstream(directory.path() + "/tokenizer_config.json")
+        << R"({"chat_template":"{{ bos_token }}[{{ eos_token }}]")" << config << "}";
+    const auto parts = Load(directory.path());
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    const auto rendered = parts->chat_template->Render({});
+    EXPECT_TRUE(rendered.ok()) << rendered.status();
+    return rendered->text;
+  };
+  for (const char* name :
+       {"LlamaTokenizer", "LlamaTokenizerFast", "GPT2Tokenizer", "GPT2TokenizerFast"}) {
+    const std::string of_class = std::string(R"(,"tokenizer_class":")") + name + "\"";
+    EXPECT_EQ(shown(of_class), "<|endoftext|>[<|im_end|>]") << name;
+    EXPECT_EQ(shown(of_class + R"(,"bos_token":null)"), "[<|im_end|>]") << name;
+    EXPECT_EQ(shown(of_class, R"({"eos_token":null})"), "<|endoftext|>[]") << name;
+    // With added_tokens_decoder the map does not count.
+    EXPECT_EQ(shown(of_class + R"(,"added_tokens_decoder":{})", R"({"eos_token":null})"),
+              "<|endoftext|>[<|im_end|>]")
+        << name;
+  }
+  for (const char* name : {"Qwen2Tokenizer", "Qwen2TokenizerFast"}) {
+    EXPECT_EQ(shown(std::string(R"(,"tokenizer_class":")") + name + "\""), "[<|im_end|>]") << name;
+  }
+  for (const char* name : {"PreTrainedTokenizerFast", "TokenizersBackend"}) {
+    EXPECT_EQ(shown(std::string(R"(,"tokenizer_class":")") + name + "\""), "[]") << name;
+  }
+  EXPECT_EQ(shown(""), "[]");
+  EXPECT_EQ(shown("", R"({"eos_token":"<|im_end|>"})"), "[<|im_end|>]");
+}
+
 TEST(CreateEngineTest, RequestsThatLeaveSamplingOutGetTheModels) {
   TemporaryDirectory directory;
   ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/text/jinja/characters.h"
 #include "engine/text/jinja/interpreter.h"
 #include "engine/text/jinja/operations.h"
 #include "engine/text/jinja/template_error.h"
@@ -97,7 +98,7 @@ Value StrftimeNow(const CallArguments& arguments, Interpreter* interpreter) {
   std::array<char, 4096> buffer;
   const size_t size =
       std::strftime(buffer.data(), buffer.size(), format.c_str(), &interpreter->now());
-  return Value::String(std::string(buffer.data(), size));
+  return Value::String(MarkedLike(bound[0]->AsText(), std::string(buffer.data(), size)));
 }
 
 class GlobalFunction : public Callable {

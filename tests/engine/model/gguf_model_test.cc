@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "engine/model/weight_source.h"
+#include "engine/text/create_tokenizer.h"
 #include "kernels/reference/dequantize.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_writer.h"
@@ -386,6 +388,36 @@ TEST(GgufModelTest, TokensThatEndATurnAreControlTokens) {
   EXPECT_EQ(spec->token_types,
             (std::vector<TokenType>{TokenType::kNormal, TokenType::kUserDefined,
                                     TokenType::kControl, TokenType::kNormal, TokenType::kControl}));
+}
+
+// Those of no well-known name by their ids alone. A single character stays text.
+TEST(GgufModelTest, UserDefinedTokensThatEndATurnByTheirIdAreControlTokens) {
+  const auto spec = ReadSmall(ReadGgufTokenizer, [](GgufWriter& writer) {
+    writer.AddString("tokenizer.ggml.model", "gpt2");
+    writer.AddStrings("tokenizer.ggml.tokens",
+                      {"a", "[", "E", "O", "T", "]", "[EOT]", "[TOE]", "[TOO]", "!"});
+    writer.AddInt32s("tokenizer.ggml.token_type", {1, 1, 1, 1, 1, 1, 4, 4, 4, 4});
+    writer.AddStrings("tokenizer.ggml.merges", {});
+    writer.AddUint32("tokenizer.ggml.eot_token_id", 6);
+    writer.AddUint32("tokenizer.ggml.eom_token_id", 7);
+    writer.AddUint32("tokenizer.ggml.eos_token_id", 9);
+  });
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->token_types[6], TokenType::kControl);
+  EXPECT_EQ(spec->token_types[7], TokenType::kControl);
+  EXPECT_EQ(spec->token_types[8], TokenType::kUserDefined);
+  EXPECT_EQ(spec->token_types[9], TokenType::kUserDefined);
+  const auto tokenizer = CreateTokenizer(*spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text = "a[EOT]a[EOT]";
+  const TextSpan content{6, text.size()};
+  const EncodeOptions chat{.parse_special = true, .plain_spans = {&content, 1}};
+  const auto found = (*tokenizer)->FindControlTokens(text, chat);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].id, kvcache::TokenId{6});
+  const auto ids = (*tokenizer)->Encode(text, chat);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), kvcache::TokenId{6}), 1);
 }
 
 // A GGUF with the keys of a model but of another architecture or option is refused by name.

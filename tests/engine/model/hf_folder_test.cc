@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -278,6 +280,39 @@ TEST(HfFolderTest, GathersTheTokenizer) {
   EXPECT_TRUE((*created)->IsEndOfGeneration(kvcache::TokenId{2}));
   EXPECT_TRUE((*created)->IsEndOfGeneration(kvcache::TokenId{0}));
   EXPECT_FALSE((*created)->IsEndOfGeneration(kvcache::TokenId{1}));
+}
+
+// Of no well-known name, and without a role: a message that spells it must not end its turn.
+TEST(HfFolderTest, AddedTokensThatEndATurnByTheirIdAreControlTokens) {
+  TemporaryDirectory directory;
+  const std::string& path = directory.path();
+  ASSERT_TRUE(WriteTinyFolder({}, path).ok());
+  std::ifstream file(path + "/tokenizer.json");
+  std::string json{std::istreambuf_iterator<char>(file), {}};
+  const std::string place = "\"added_tokens\":[";
+  ASSERT_NE(json.find(place), std::string::npos);
+  json.insert(json.find(place) + place.size(), R"({"id":384,"content":"[EOT]","special":false},)"
+                                               R"({"id":385,"content":"[TOOL]","special":false},)");
+  Write(path + "/tokenizer.json", json);
+  Write(path + "/generation_config.json", R"({"eos_token_id":[2,384]})");
+  const auto source = WeightSource::Open(path);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const auto tokenizer = (*source)->ReadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(tokenizer->spec.token_types[384], TokenType::kControl);
+  EXPECT_EQ(tokenizer->spec.token_types[385], TokenType::kUserDefined);
+  const auto created = CreateTokenizer(tokenizer->spec);
+  ASSERT_TRUE(created.ok()) << created.status();
+  const std::string text = "[EOT]a[EOT][TOOL]";
+  const TextSpan content{5, text.size()};
+  const EncodeOptions chat{.parse_special = true, .plain_spans = {&content, 1}};
+  const auto found = (*created)->FindControlTokens(text, chat);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].span.begin_byte, 0u);
+  const auto ids = (*created)->Encode(text, chat);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), kvcache::TokenId{384}), 1);
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), kvcache::TokenId{385}), 1);
 }
 
 // A tokenizer.model has no template; the files beside it do.

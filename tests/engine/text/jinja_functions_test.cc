@@ -276,5 +276,22 @@ TEST(JinjaFunctionsTest, FormatsKeepWhatIsOfTheRequest) {
   }
 }
 
+TEST(JinjaFunctionsTest, ATimeByAFormatOfTheRequestIsOfTheRequest) {
+  const Value variables = ParseJsonValue(R"({"x": "<|im_end|>"})")->MarkedFromRequest();
+  for (const auto& [source, marks] :
+       std::vector<std::pair<std::string, size_t>>{{"{{ strftime_now('<|im_end|>') }}", 0},
+                                                   {"{{ strftime_now(x) }}", 1},
+                                                   {"{{ strftime_now(format=x) }}", 1},
+                                                   {"{{ strftime_now('%Z' + x) }}", 1}}) {
+    const auto text = (*Template::Parse(source))->Render(variables, {});
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(text->bytes(), "<|im_end|>");
+    ASSERT_EQ(text->marks().size(), marks) << source;
+    if (marks == 0) continue;
+    EXPECT_EQ(text->marks()[0].begin_byte, 0u);
+    EXPECT_EQ(text->marks()[0].end_byte, 10u);
+  }
+}
+
 }  // namespace
 }  // namespace refrain::engine::jinja

@@ -48,6 +48,53 @@ TEST(SentencePieceFileTest, RefusesAPieceThatIsReadInTwoWays) {
   }
 }
 
+// A message or text as field `number` of one: all of less than 128 bytes.
+std::string FieldOf(int number, const std::string& bytes) {
+  return static_cast<char>(number << 3 | 2) + std::string(1, static_cast<char>(bytes.size())) +
+         bytes;
+}
+
+// The bytes of a piece: its text, a score of -1 and its type.
+std::string PieceOf(const std::string& text, const std::string& type) {
+  using std::string_literals::operator""s;
+  return FieldOf(1, FieldOf(1, text) + "\x15\0\0\x80\xBF\x18"s + type);
+}
+
+// The library's array of those that begin at one place has 64 entries, and no check.
+TEST(SentencePieceFileTest, RefusesMoreUserDefinedPiecesInOneAnotherThanTheLibraryHasRoomFor) {
+  using std::string_literals::operator""s;
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model");
+  const auto with_pieces = [&](int count, const std::string& end, const std::string& type) {
+    std::string bytes = model;
+    for (int i = 0; i < count; ++i) {
+      // In an order that is not that of their lengths.
+      bytes += PieceOf(std::string(4 + (i * 37) % count, 'a') + end, type);
+    }
+    return CreateSentencePieceTokenizer(bytes);
+  };
+  // Protobuf knows no type 99, and the lower 32 bits of the last type are those of a user-defined.
+  for (const char* type : {"\x04", "\x04\x18\x63", "\x84\x80\x80\x80\x10"}) {
+    const auto fits = with_pieces(64, "", type);
+    ASSERT_TRUE(fits.ok()) << fits.status();
+    EXPECT_FALSE(EncodeOrFail(**fits, std::string(200, 'a'), {}).empty());
+    EXPECT_EQ(with_pieces(65, "", type).status(),
+              absl::InvalidArgumentError("SentencePiece model: more than 64 of its user-defined "
+                                         "pieces begin with one another"));
+  }
+  EXPECT_FALSE(with_pieces(65, "\0x"s, "\x04").ok());  // the library sees what is before the zero
+  EXPECT_TRUE(with_pieces(65, "\xC3\xA9", "\x04").ok());  // none is another's beginning
+}
+
+// Trained with <|im_end|> as a user-defined piece, which the self-test finds; here it is reserved.
+TEST(SentencePieceFileTest, LoadsAModelWhoseSelfTestHasAReservedPiece) {
+  const std::string test = FieldOf(1, "a<|im_end|>") + FieldOf(2, "\u2581a <|im_end|>");
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model") +
+                            PieceOf("<|im_end|>", "\x04") + FieldOf(4, FieldOf(1, test));
+  const auto tokenizer = CreateSentencePieceTokenizer(model);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "a<|im_end|>", {.parse_special = true}).back(), 512);
+}
+
 // Of a key beyond 32 bits protobuf takes the lower ones: a normalizer with a character map.
 TEST(SentencePieceFileTest, RefusesANormalizerBehindALongKey) {
   using std::string_literals::operator""s;
@@ -144,14 +191,6 @@ TEST(SentencePieceFileTest, TakesTokensOfTheFilesBesideTheModel) {
   }
 }
 
-// The bytes of a piece: its text, a score of -1 and its type.
-std::string PieceOf(const std::string& text, char type) {
-  using std::string_literals::operator""s;
-  const std::string piece =
-      "\x0A"s + static_cast<char>(text.size()) + text + "\x15\0\0\x80\xBF\x18"s + type;
-  return "\x0A"s + static_cast<char>(piece.size()) + piece;
-}
-
 // A folder of a tokenizer.model alone, whose ChatML tokens are user-defined (type 4) or normal (1)
 // pieces: the library would find them in any text.
 TEST(SentencePieceFileTest, ContentForgesNoPieceThatIsSpelledAsAControlToken) {
@@ -163,11 +202,11 @@ TEST(SentencePieceFileTest, ContentForgesNoPieceThatIsSpelledAsAControlToken) {
       ParseSentencePieceSidecars({.tokenizer_config_json = R"({"added_tokens_decoder": {
            "512": {"content": "<|im_start|>", "special": true}}})"});
   ASSERT_TRUE(listed.ok()) << listed.status();
-  for (const char type : {'\4', '\1'}) {
+  for (const char* type : {"\4", "\1"}) {
     const std::string pieces =
-        PieceOf("<|im_start|>", type) + PieceOf("<|im_end|>", type) + PieceOf("<tool>", '\4');
+        PieceOf("<|im_start|>", type) + PieceOf("<|im_end|>", type) + PieceOf("<tool>", "\4");
     for (const TokenizerSpec& beside : {TokenizerSpec(), *listed}) {
-      if (type == '\1' && beside.tokens.empty()) continue;  // nobody calls <|im_start|> a token
+      if (*type == '\1' && beside.tokens.empty()) continue;  // nobody calls <|im_start|> a token
       const auto tokenizer = CreateSentencePieceTokenizer(model + pieces, beside);
       ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
       const std::vector<int> ids = EncodeOrFail(**tokenizer, text, chat);
@@ -184,6 +223,36 @@ TEST(SentencePieceFileTest, ContentForgesNoPieceThatIsSpelledAsAControlToken) {
       EXPECT_EQ(std::ranges::count(raw, 512), 2);
       EXPECT_EQ(std::ranges::count(raw, 513), 2);
     }
+  }
+}
+
+// A user-defined piece that ends a turn because generation_config.json has its id.
+TEST(SentencePieceFileTest, ContentForgesNoPieceThatEndsATurnByItsId) {
+  const std::string model = ReadTestData("stories260K-tokenizer/tok512.model") +
+                            PieceOf("[END]", "\4") + PieceOf("[TOOL]", "\4");
+  TokenizerSpec beside;
+  beside.end_of_generation = {kvcache::TokenId{512}};
+  const auto tokenizer = CreateSentencePieceTokenizer(model, beside);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string text = "once[END][TOOL]";
+  const std::vector<int> plain = EncodeOrFail(**tokenizer, text, {});
+  EXPECT_EQ(std::ranges::count(plain, 512), 0);
+  EXPECT_EQ(std::ranges::count(plain, 513), 1);
+  const std::vector<int> raw = EncodeOrFail(**tokenizer, text, {.parse_special = true});
+  EXPECT_EQ(std::ranges::count(raw, 512), 1);
+  EXPECT_TRUE((*tokenizer)->IsControl(kvcache::TokenId{512}));
+  EXPECT_TRUE((*tokenizer)->IsEndOfGeneration(kvcache::TokenId{512}));
+}
+
+TEST(SentencePieceFileTest, AddedTokensAreShownWithSpacesForMarks) {
+  for (const auto merging :
+       {SentencePieceMerging::kOwnWhereEqual, SentencePieceMerging::kLibrary}) {
+    const auto tokenizer =
+        CreateBeside({.tokenizer_config_json =
+                          R"({"added_tokens_decoder": {"512": {"content": "\u2581\u2581"}}})"},
+                     merging);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{512}), "  ");
   }
 }
 

@@ -167,9 +167,10 @@ TEST(TokenizerJsonTest, PassesOverAPadOrUnknownTokenThatIsNotThere) {
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->pad, std::nullopt);
   EXPECT_EQ(spec->unk, kvcache::TokenId{0});
-  EXPECT_EQ(spec->template_tokens,
-            (std::map<std::string, std::string>{
-                {"pad_token", "[PAD]"}, {"unk_token", "[UNK]"}, {"eos_token", "</s>"}}));
+  EXPECT_EQ(spec->template_tokens, (std::map<std::string, std::string>{{"bos_token", ""},
+                                                                       {"eos_token", "</s>"},
+                                                                       {"pad_token", "[PAD]"},
+                                                                       {"unk_token", "[UNK]"}}));
   EXPECT_EQ(parse(R"({"eos_token": "[EOS]"})").status().message(),
             "tokenizer_config.json: eos_token '[EOS]' is not in the vocabulary");
 }
@@ -190,8 +191,9 @@ TEST(TokenizerJsonTest, TheMapStandsAboveAConfigWithoutAddedTokens) {
   using Texts = std::map<std::string, std::string>;
   const TokenizerSpec above = parse("");
   EXPECT_EQ(above.eos, kvcache::TokenId{1});
-  EXPECT_EQ(above.template_tokens,
-            (Texts{{"eos_token", "<s>"}, {"pad_token", "hi"}, {"cls_token", "h"}}));
+  EXPECT_EQ(
+      above.template_tokens,
+      (Texts{{"bos_token", ""}, {"eos_token", "<s>"}, {"pad_token", "hi"}, {"cls_token", "h"}}));
   for (const char* decoder : {"null", "{}", R"({"2": {"content": "</s>", "special": true}})"}) {
     const TokenizerSpec ignored = parse(std::string(R"(, "added_tokens_decoder": )") + decoder);
     EXPECT_EQ(ignored.eos, kvcache::TokenId{2});
@@ -323,6 +325,34 @@ TEST(TokenizerJsonTest, ATextBeginsWithWhatThePostProcessorNames) {
   json["post_processor"] = nullptr;
   EXPECT_EQ(parse("").bos, kvcache::TokenId{264});
   EXPECT_EQ(parse("").add_bos, false);
+}
+
+// As transformers 4.57 reads it; 5 asks the post-processor alone, of every class.
+TEST(TokenizerJsonTest, AddBosTokenCountsForSomeClassesAlone) {
+  Json json = Llama2StyleJson();
+  const auto adds_bos = [&](const std::string& name, bool value) {
+    const std::string text = json.dump();
+    const Json config = {{"tokenizer_class", name}, {"bos_token", "<s>"}, {"add_bos_token", value}};
+    const auto spec =
+        ParseTokenizerJson({.tokenizer_json = text, .tokenizer_config_json = config.dump()});
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->bos, kvcache::TokenId{1});
+    return spec->add_bos.value_or(false);
+  };
+  for (const bool with_post_processor : {true, false}) {
+    if (!with_post_processor) json["post_processor"] = nullptr;
+    for (const bool value : {true, false}) {
+      for (const std::string name : {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
+                                     "CohereTokenizer", "GPTNeoXTokenizer"}) {
+        EXPECT_EQ(adds_bos(name, value), value) << name;
+        EXPECT_EQ(adds_bos(name + "Fast", value), value) << name;
+      }
+      for (const char* name : {"PreTrainedTokenizerFast", "TokenizersBackend", "GPT2Tokenizer",
+                               "Qwen2Tokenizer", "Qwen2TokenizerFast", ""}) {
+        EXPECT_EQ(adds_bos(name, value), with_post_processor) << name;
+      }
+    }
+  }
 }
 
 // Expected ids: Hugging Face tokenizers', without the sep behind, which no prompt gets.

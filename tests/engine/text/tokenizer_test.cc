@@ -1,7 +1,6 @@
 // Hostile texts and files, special tokens.
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,10 +13,13 @@
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/pair_merger.h"
 #include "tests/engine/text/text_test_data.h"
+#include "tests/support/cpu_time.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::engine {
 namespace {
+
+using refrain::testing::ThreadCpuTime;
 
 // A long word takes the heap, a short one the scan: both orders of merging must be one.
 TEST(PairMergerTest, HeapAndScanEqualTheNaiveRule) {
@@ -117,22 +119,15 @@ TEST(HostileTextTest, NoTextHasFewerTokensThanTold) {
   }
 }
 
-// Of this thread: work of others beside it is none of the tokenizer's.
-std::chrono::nanoseconds CpuTime() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
-
 // The longest that a tokenizer works without asking its pace, in processor time of the thread.
 class LongestStretch : public EncodePace {
  public:
-  LongestStretch() : begin_(CpuTime()), last_(begin_) {}
+  LongestStretch() : begin_(ThreadCpuTime()), last_(begin_) {}
   std::chrono::nanoseconds longest() const { return longest_; }
   std::chrono::nanoseconds whole() const { return last_ - begin_; }
   void Checkpoint() override {
-    longest_ = std::max(longest_, CpuTime() - last_);
-    last_ = CpuTime();
+    longest_ = std::max(longest_, ThreadCpuTime() - last_);
+    last_ = ThreadCpuTime();
   }
 
  private:
@@ -194,9 +189,9 @@ TEST(HostileTextTest, NamedPatternsAreLinear) {
       const auto seconds = [&](int bytes) {
         double best = 1e9;
         for (int i = 0; i < 3; ++i) {
-          const auto begin = CpuTime();
+          const auto begin = ThreadCpuTime();
           EXPECT_FALSE(EncodeOrFail(**tokenizer, Repeat(part, bytes), {}).empty()) << name << part;
-          best = std::min(best, std::chrono::duration<double>(CpuTime() - begin).count());
+          best = std::min(best, std::chrono::duration<double>(ThreadCpuTime() - begin).count());
         }
         return best;
       };
@@ -453,6 +448,26 @@ TEST(TokenizerTest, MergesUserDefinedPiecesWithSpaces) {
   EXPECT_EQ(EncodeOrFail(**tokenizer, " a", plain), (std::vector<int>{4, 2}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "a  ", plain), (std::vector<int>{5, 4}));
   EXPECT_EQ(EncodeOrFail(**tokenizer, "bab", plain), (std::vector<int>{1, 3, 6}));
+}
+
+// As Hugging Face decodes them. Merges make them, too, over the end of a word.
+TEST(TokenizerTest, UserDefinedPiecesAreShownWithSpacesForMarks) {
+  TokenizerSpec spec;
+  spec.kind = TokenizerKind::kSentencePiece;
+  spec.tokens = {"<unk>", "\u2581", "a", "b", "\u2581\u2581", "\u2581b", "a\u2581b"};
+  spec.token_types.assign(spec.tokens.size(), TokenType::kNormal);
+  spec.token_types[4] = spec.token_types[6] = TokenType::kUserDefined;
+  spec.merges = {"\u2581 \u2581", "\u2581 b", "a \u2581b"};
+  spec.add_space_prefix = false;
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{4}), "  ");
+  EXPECT_EQ((*tokenizer)->TokenBytes(kvcache::TokenId{6}), "a b");
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "b  a", {.add_bos = false}), (std::vector<int>{3, 4, 2}));
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "ba b", {.add_bos = false}), (std::vector<int>{3, 6}));
+  // Spelled with marks, as the file has it.
+  EXPECT_EQ(EncodeOrFail(**tokenizer, "b\u2581\u2581", {.add_bos = false}),
+            (std::vector<int>{3, 4}));
 }
 
 }  // namespace
