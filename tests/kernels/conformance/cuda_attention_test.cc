@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -102,6 +106,88 @@ TEST_P(CudaAttention, AKeyThatIsNoFiniteNumberHarmsOnlyRowsThatSeeIt) {
       EXPECT_LT(WorstError(got, want, shape.head_dim), Tolerance(shape.kv_dtype));
       want = ReferenceAttention(scenario);
     }
+  }
+}
+
+// K and V of as many rows as there is room for at the plan's chunks; the others are written
+// nowhere.
+std::vector<KvSlotRef> PlacesInPlan(const ChunkAttentionArgs& args, int64_t rows) {
+  std::vector<KvSlotRef> places(rows, kWriteNowhere);
+  std::set<int32_t> seen;
+  std::vector<int32_t> chunks;
+  for (const RunChunk& one : args.plan.chunks) {
+    if (seen.insert(one.chunk).second) chunks.push_back(one.chunk);
+  }
+  const auto count = static_cast<int64_t>(chunks.size());
+  for (int64_t row = 0; row < std::min(rows, count * args.kv.chunk_tokens); ++row) {
+    places[row] = {chunks[row % count], static_cast<int32_t>(row / count)};
+  }
+  return places;
+}
+
+// As in a layer: its kernel may begin before RopeAppend's has ended, which has many rows here. On
+// the emulated device kernels wait for each other all the same.
+TEST_P(CudaAttention, SeesWhatRopeAppendWroteInFrontOfIt) {
+  const auto& [name, shape] = GetParam();
+  if (shape.window_tokens > 0) GTEST_SKIP() << "a step brings the positions of what it writes";
+  AttentionScenario scenario = SharedRuns(shape);
+  const auto backend = refrain::testing::MakeCudaBackend(name);
+  AttentionOnDevice attention(*backend, scenario);
+  ChunkAttentionArgs& args = attention.args;
+  const std::vector<std::byte> pool = attention.pool.Read();
+
+  const int64_t attending = args.q.rows, rows = attending + 2000;
+  const int64_t cols = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim;
+  const std::vector<float> values = RandomFloats(rows * cols, 3);
+  const DeviceFloats qkv(*backend, values);
+  const std::vector<float> no_cos(shape.head_dim / 2, 0.0f), sin(shape.head_dim / 2, 1.0f);
+  const DeviceFloats device_cos(*backend, no_cos), device_sin(*backend, sin);
+  const std::vector<int32_t> positions(rows, 0);
+  std::vector<KvSlotRef> places = PlacesInPlan(args, attending);
+  places.resize(rows, kWriteNowhere);
+  args.q = {qkv.data(), DType::kF32, attending, args.q.cols, cols};
+  const RopeAppendArgs rope{.layer = args.layer,
+                            .num_heads = shape.num_heads,
+                            .qkv = {qkv.data(), DType::kF32, rows, cols, cols},
+                            .positions = positions,
+                            .table = {device_cos.data(), device_sin.data(), 1, shape.head_dim},
+                            .destinations = places,
+                            .kv = args.kv};
+  StepInputs inputs = attention.Inputs(1);
+  inputs.positions = positions;
+  inputs.destinations = places;
+  inputs.pass = &rope;
+
+  const auto put_back = [&] {
+    ASSERT_TRUE(backend->Synchronize().ok());
+    Device& device = backend->device();
+    ASSERT_TRUE(device.CopyFromHost(attention.pool.data(), pool.data(), pool.size()).ok());
+    ASSERT_TRUE(device
+                    .CopyFromHost(reinterpret_cast<std::byte*>(qkv.data()),
+                                  reinterpret_cast<const std::byte*>(values.data()),
+                                  values.size() * sizeof(float))
+                    .ok());
+  };
+  for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
+    args.mode = mode;
+    put_back();
+    backend->ChunkAttention(args);
+    const std::vector<float> without = attention.out.Read();
+    put_back();
+    backend->RopeAppend(rope);
+    ASSERT_TRUE(backend->Synchronize().ok());
+    backend->ChunkAttention(args);
+    const std::vector<float> want = attention.out.Read();
+    EXPECT_GT(WorstError(without, want, shape.head_dim), 0.5);
+    for (int i = 0; i < 4; ++i) {  // the last ones are replayed
+      put_back();
+      backend->RunStep(inputs, [&] {
+        backend->RopeAppend(rope);
+        backend->ChunkAttention(args);
+      });
+      EXPECT_LT(WorstError(attention.out.Read(), want, shape.head_dim), 1e-6) << i;
+    }
+    inputs.pass = &args;  // another one
   }
 }
 
