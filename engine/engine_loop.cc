@@ -151,7 +151,6 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
       shares_.Enter(accepted->request().tenant, accepted->request().tenant_weight));
   observer_.Arrived(accepted);
   Wait(accepted->choices().front());
-  if (accepted->prompt_tokens() == 1) ReleaseParked(accepted);
 }
 
 void EngineLoop::ExpireDeadlines() {

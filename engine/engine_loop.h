@@ -97,8 +97,7 @@ class EngineLoop {
 
  private:
   RequestQueue::Items Sleep();
-  // Memory for the chunks that running sequences take next.
-  void TouchAhead();
+  void TouchAhead();  // memory for the chunks that running sequences take next
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
   void ExpireDeadlines();
@@ -172,6 +171,7 @@ class EngineLoop {
   void Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens = std::nullopt);
   void EndChoice(SequenceState* sequence, ChoiceEnd end);
   void KeepBest(const RunningRequest& request);
+  void TakeOutOfQueue(const RunningRequest& request);  // all of its sequences
   void FinishRequest(RunningRequest* request, absl::Status status,
                      std::optional<int32_t> kept_tokens = std::nullopt);
   void FinishAll(const absl::Status& status);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -89,10 +90,30 @@ void EngineLoop::KeepBest(const RunningRequest& request) {
   }
 }
 
+// One by one, each would move all that stand behind it.
+void EngineLoop::TakeOutOfQueue(const RunningRequest& request) {
+  std::vector<SequenceId> ids;
+  for (const auto& choice : request.choices()) {
+    if (choice->phase != SequencePhase::kWaiting) continue;
+    choice->phase = SequencePhase::kParked;
+    parts_.cache->StopAwaiting(choice->id);
+    pending_.Forget(choice->id);
+    ids.push_back(choice->id);
+  }
+  if (ids.empty()) return;
+  std::sort(ids.begin(), ids.end());  // beams stand by rank
+  // No other request has an id between two of these.
+  const auto first = FindEntry(snapshot_.waiting, ids.front());
+  assert(first != snapshot_.waiting.end() && first->sequence == ids.front());
+  snapshot_.waiting.erase(first, first + std::ssize(ids));
+  lines_.Remove(ids);
+}
+
 void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
                                std::optional<int32_t> kept_tokens) {
   const bool nobody_saw_any = request->request().picks_best();
   if (nobody_saw_any && !kept_tokens.has_value()) kept_tokens = request->prompt_tokens();
+  TakeOutOfQueue(*request);
   for (const auto& choice : request->choices()) {
     const bool ended = choice->phase == SequencePhase::kEnded;
     if (ended && !nobody_saw_any) continue;
