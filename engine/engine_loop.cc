@@ -140,6 +140,8 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   PrefixKeys keys;
   if (parts_.cache->options().prefix_cache) {
     keys = prefix_keys_.OfPrompt(NamespaceOf(encoded->request), encoded->prompt);
+  } else if (encoded->request.sequences() > 1) {
+    keys = {next_sequence_id_};  // no other request's
   }
   auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
                                                   std::move(keys));
@@ -199,7 +201,9 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   // All choices of a request have the same.
-  if (sequence.request->SetPromptRemembered()) seen_.Add(sequence.request->prefix_keys());
+  if (sequence.request->SetPromptRemembered() && parts_.cache->options().prefix_cache) {
+    seen_.Add(sequence.request->prefix_keys());
+  }
   const Request& request = sequence.request->request();
   if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
 }
@@ -441,7 +445,9 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
     parts_.cache->Publish(sequence->id, ids);
     std::vector<PendingPrefixes::Released> released;
-    pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
+    const size_t whole_chunks = static_cast<size_t>(end / snapshot_.limits.chunk_tokens);
+    const bool prefix_cache = parts_.cache->options().prefix_cache;
+    pending_.Published(sequence->id, prefix_cache ? whole_chunks : PresentChunks(*sequence, end),
                        &released);
     Release(released, /*in_use=*/true);
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) {

@@ -84,7 +84,8 @@ struct SequenceState {
 // cache. Engine thread only; cannot fail.
 class RunningRequest {
  public:
-  // `prefix_keys`: of the prompt's whole chunks; empty where nothing is shared.
+  // `prefix_keys`: of the prompt's whole chunks; where nothing stays in the cache one that names
+  // all of the prompt, which the request's sequences share, or none.
   RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
                  PrefixKeys prefix_keys);
 
