@@ -418,6 +418,7 @@ void EngineLoop::EndPromptOnly(const LaunchedStep& step) {
       EndBeams(&request);
       continue;
     }
+    request.MakeChoices();
     for (const auto& choice : request.choices()) {
       EndChoice(choice.get(), {.reason = FinishReason::kLength});
     }
@@ -460,6 +461,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
 void EngineLoop::ReleaseParked(RunningRequest* request) {
   // Of a request for its prompt alone the other choices never run; beams do not park for it.
   if (request->max_tokens() == 0 || request->beams() != nullptr) return;
+  request->MakeChoices();
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kParked) Wait(choice);
   }

@@ -99,10 +99,13 @@ class RunningRequest {
   int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
   const PrefixKeys& prefix_keys() const { return prefix_keys_; }
   int32_t max_tokens() const { return encoded_->stop_rules->max_tokens; }
-  // Its sequences.
+  // Its sequences: the first, and once they have been made the others.
   const std::vector<std::shared_ptr<SequenceState>>& choices() const { return choices_; }
   // Ids from the first one on that no other request may use.
   uint64_t reserved_ids() const { return reserved_ids_; }
+  // The other choices, parked, if they are not there yet: those of requests that wait would take
+  // much memory.
+  void MakeChoices();
   bool finished() const { return outbox_.finished; }
   const Usage& usage() const { return outbox_.usage; }
   RequestTiming& timing() { return timing_; }
@@ -183,7 +186,7 @@ class RunningRequest {
   std::vector<std::shared_ptr<SequenceState>> choices_;
   int32_t live_choices_ = 0;
   uint64_t reserved_ids_ = 0;
-  uint64_t next_beam_id_ = 0;
+  uint64_t next_id_ = 0;
   const PrefixKeys prefix_keys_;
   bool started_ = false;
   bool cached_tokens_set_ = false;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/support/allocated_bytes.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
@@ -39,6 +40,29 @@ TEST(EngineLoopQueueTest, TheOtherChoicesWaitOnlyOnceTheFirstRuns) {
     h.RunUntilIdle();
     h.CheckIdle();
   }
+}
+
+// With one slot.
+size_t BytesOfARequestThatWaits(int32_t n) {
+  LoopHarness h({.max_sequences = 1, .queued_requests = kRequests});
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  streams.reserve(kRequests);
+  const size_t before = testing::AllocatedBytes();
+  for (int32_t i = 0; i < kRequests; ++i) {
+    Request request = TokenRequest({5, 6}, 10);
+    request.n = n;
+    streams.push_back(h.Submit(std::move(request)));
+  }
+  h.loop.Turn();
+  return (testing::AllocatedBytes() - before) / kRequests;
+}
+
+// No limit counts them.
+TEST(EngineLoopQueueTest, ChoicesOfRequestsThatWaitTakeNoMemory) {
+  BytesOfARequestThatWaits(1);  // what is there for good afterwards
+  const size_t of_one = BytesOfARequestThatWaits(1);
+  EXPECT_LE(BytesOfARequestThatWaits(kChoices), of_one + of_one / 4)
+      << of_one << " with one choice";
 }
 
 }  // namespace
