@@ -10,9 +10,10 @@
 namespace refrain::engine {
 namespace {
 
-void CollectIds(const SequenceState& sequence, std::vector<TokenId>* ids) {
-  *ids = sequence.request->prompt();
-  ids->insert(ids->end(), sequence.generated.begin(), sequence.generated.end());
+void CollectIds(const RunningRequest& request, const std::vector<TokenId>& generated,
+                std::vector<TokenId>* ids) {
+  *ids = request.prompt();
+  ids->insert(ids->end(), generated.begin(), generated.end());
 }
 
 size_t SharedTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
@@ -51,7 +52,7 @@ void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_t
   }
   // It left before, when it was preempted or ended.
   if (!kept_tokens.has_value() || *kept_tokens >= sequence->known_tokens()) return;
-  CollectIds(*sequence, &known_ids_);
+  CollectIds(*sequence->request, sequence->generated, &known_ids_);
   cache.Forget(NamespaceOf(sequence->request->request()), {known_ids_, {}}, *kept_tokens);
 }
 
@@ -59,17 +60,27 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
   const bool picked_later = request->request().picks_best();
   if (!picked_later) RememberTurn(*request, sequence->generated);
-  if (sequence->phase == SequencePhase::kRunning) {
-    parts_.cache->Answered(sequence->id, AnswerEndOf(request->encoded().answers, end.reason,
-                                                     *parts_.tokenizer, sequence->generated));
-  }
+  sequence->answer =
+      AnswerEndOf(request->encoded().answers, end.reason, *parts_.tokenizer, sequence->generated);
+  const bool left_before = sequence->phase != SequencePhase::kRunning;
+  if (!left_before && !picked_later) parts_.cache->Answered(sequence->id, sequence->answer);
   if (!HandOver(*sequence)) Withdraw(sequence);
+  if (left_before && !picked_later && sequence->answer != kvcache::AnswerEnd::kOther) {
+    KeepAnswer(*request, sequence->generated, sequence->answer);
+  }
   request->End(sequence, std::move(end));
   if (picked_later && request->finished()) KeepBest(*request);
   MarkChanged(request);
   sequences_.erase(sequence->id);
   // It may have ended as one that was preempted, before it published the prompt.
   if (!request->finished()) ReleaseParked(request);
+}
+
+// Of a sequence that has left. The cache may hear only now how it ended.
+void EngineLoop::KeepAnswer(const RunningRequest& request, const std::vector<TokenId>& generated,
+                            kvcache::AnswerEnd answer) {
+  CollectIds(request, generated, &known_ids_);
+  parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}}, answer);
 }
 
 // It is known now which sequences are the answer; nobody will ask for the others.
@@ -79,8 +90,7 @@ void EngineLoop::KeepBest(const RunningRequest& request) {
   for (const size_t best : request.best()) {
     kept.push_back(choices[best]->generated);
     RememberTurn(request, choices[best]->generated);
-    CollectIds(*choices[best], &known_ids_);
-    parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}});
+    KeepAnswer(request, choices[best]->generated, choices[best]->answer);
   }
   std::ranges::sort(kept, std::ranges::lexicographical_compare);
   for (size_t i = 0; i < choices.size(); ++i) {

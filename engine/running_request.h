@@ -73,6 +73,7 @@ struct SequenceState {
   kvcache::MatchResult match;               // while it waits: what was found last
   std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;
+  kvcache::AnswerEnd answer = kvcache::AnswerEnd::kOther;  // once it has ended; not of beams
   int32_t kept_generated = 0;  // a beam: so many of its first ones are a hypothesis that has ended
   std::optional<SamplerState> sampler;  // made when it first runs; a beam has none
   StopCriteria stop;                    // a beam does not use it

@@ -96,7 +96,7 @@ TEST(CacheForgettingTest, WhoLeavesForNowIsKeptOrForgottenLater) {
     h.LeaveForNow(id);
   }
   EXPECT_EQ(h.cache->stats().cached_chunks, 4);
-  h.cache->Keep({}, SpanOf(answers[1]).span());
+  h.cache->Keep({}, SpanOf(answers[1]).span(), AnswerEnd::kOther);
   for (const Cells& answer : answers) h.cache->Forget({}, SpanOf(answer).span(), 2);
   EXPECT_EQ(h.cache->stats().cached_chunks, 2);
   EXPECT_EQ(h.Match(answers[1]).num_tokens, 8);
