@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cassert>
-#include <iterator>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,20 +12,6 @@ void CollectIds(const RunningRequest& request, const std::vector<TokenId>& gener
                 std::vector<TokenId>* ids) {
   *ids = request.prompt();
   ids->insert(ids->end(), generated.begin(), generated.end());
-}
-
-size_t SharedTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
-// How many of its first tokens one of `sorted` has, too: most are in a neighbour in their order.
-// To look at all of them would take the engine a while where a hundred long answers are alike.
-size_t MostShared(std::span<const TokenId> ids, std::span<const std::span<const TokenId>> sorted) {
-  const auto after = std::ranges::lower_bound(sorted, ids, std::ranges::lexicographical_compare);
-  size_t most = 0;
-  if (after != sorted.end()) most = SharedTokens(ids, *after);
-  if (after != sorted.begin()) most = std::max(most, SharedTokens(ids, *std::prev(after)));
-  return most;
 }
 
 }  // namespace
@@ -83,20 +67,17 @@ void EngineLoop::KeepAnswer(const RunningRequest& request, const std::vector<Tok
   parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}}, answer);
 }
 
-// It is known now which sequences are the answer; nobody will ask for the others.
+// It is known now which sequences are the answer; nobody will ask for the others. What those have in
+// common with it Keep has marked, also where the answer's own chunk is gone.
 void EngineLoop::KeepBest(const RunningRequest& request) {
   const auto& choices = request.choices();
-  std::vector<std::span<const TokenId>> kept;
   for (const size_t best : request.best()) {
-    kept.push_back(choices[best]->generated);
     RememberTurn(request, choices[best]->generated);
     KeepAnswer(request, choices[best]->generated, choices[best]->answer);
   }
-  std::ranges::sort(kept, std::ranges::lexicographical_compare);
   for (size_t i = 0; i < choices.size(); ++i) {
     if (std::ranges::find(request.best(), i) != request.best().end()) continue;
-    const size_t shared = MostShared(choices[i]->generated, kept);
-    Withdraw(choices[i].get(), request.prompt_tokens() + static_cast<int32_t>(shared));
+    Withdraw(choices[i].get(), request.prompt_tokens());
   }
 }
 

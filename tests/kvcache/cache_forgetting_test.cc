@@ -104,6 +104,21 @@ TEST(CacheForgettingTest, WhoLeavesForNowIsKeptOrForgottenLater) {
   ASSERT_NO_FATAL_FAILURE(h.CheckAll());
 }
 
+// What is left of an answer, whose last chunk was evicted, are the first tokens of another's.
+TEST(CacheForgettingTest, WhatIsKeptMayBeAnothers) {
+  LetterHarness h;
+  for (const char* text : {"abcdefgh", "abcdefxy"}) {
+    h.Run(1, text);
+    h.LeaveForNow(1);
+  }
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 1);
+  h.cache->Keep({}, SpanOf(CellsOf("abcdefgh")).span(), AnswerEnd::kOther);
+  h.cache->Forget({}, SpanOf(CellsOf("abcdefxy")).span(), 2);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 6);
+  EXPECT_EQ(h.Match(CellsOf("abcdefxy")).num_tokens, 6);
+  ASSERT_NO_FATAL_FAILURE(h.CheckAll());
+}
+
 // The same of who left before it was known that nobody would come back.
 TEST(CacheForgettingTest, ForgetsWhatWasCachedBehindAPrompt) {
   LetterHarness h;
