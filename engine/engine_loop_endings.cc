@@ -67,8 +67,8 @@ void EngineLoop::KeepAnswer(const RunningRequest& request, const std::vector<Tok
   parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}}, answer);
 }
 
-// It is known now which sequences are the answer; nobody will ask for the others. What those have in
-// common with it Keep has marked, also where the answer's own chunk is gone.
+// It is known now which sequences are the answer; nobody will ask for the others. What those have
+// in common with it Keep has marked, also where the answer's own chunk is gone.
 void EngineLoop::KeepBest(const RunningRequest& request) {
   const auto& choices = request.choices();
   for (const size_t best : request.best()) {
