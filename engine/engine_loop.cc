@@ -140,6 +140,8 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   PrefixKeys keys;
   if (parts_.cache->options().prefix_cache) {
     keys = prefix_keys_.OfPrompt(NamespaceOf(encoded->request), encoded->prompt);
+  } else if (encoded->request.sequences() > 1) {
+    keys = {next_sequence_id_};  // no other request's
   }
   auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
                                                   std::move(keys));
@@ -151,7 +153,6 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
       shares_.Enter(accepted->request().tenant, accepted->request().tenant_weight));
   observer_.Arrived(accepted);
   Wait(accepted->choices().front());
-  if (accepted->prompt_tokens() == 1) ReleaseParked(accepted);
 }
 
 void EngineLoop::ExpireDeadlines() {
@@ -200,7 +201,9 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   // All choices of a request have the same.
-  if (sequence.request->SetPromptRemembered()) seen_.Add(sequence.request->prefix_keys());
+  if (sequence.request->SetPromptRemembered() && parts_.cache->options().prefix_cache) {
+    seen_.Add(sequence.request->prefix_keys());
+  }
   const Request& request = sequence.request->request();
   if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
 }
@@ -415,6 +418,7 @@ void EngineLoop::EndPromptOnly(const LaunchedStep& step) {
       EndBeams(&request);
       continue;
     }
+    request.MakeChoices();
     for (const auto& choice : request.choices()) {
       EndChoice(choice.get(), {.reason = FinishReason::kLength});
     }
@@ -442,7 +446,9 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
     parts_.cache->Publish(sequence->id, ids);
     std::vector<PendingPrefixes::Released> released;
-    pending_.Published(sequence->id, static_cast<size_t>(end / snapshot_.limits.chunk_tokens),
+    const size_t whole_chunks = static_cast<size_t>(end / snapshot_.limits.chunk_tokens);
+    const bool prefix_cache = parts_.cache->options().prefix_cache;
+    pending_.Published(sequence->id, prefix_cache ? whole_chunks : PresentChunks(*sequence, end),
                        &released);
     Release(released, /*in_use=*/true);
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) {
@@ -455,6 +461,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
 void EngineLoop::ReleaseParked(RunningRequest* request) {
   // Of a request for its prompt alone the other choices never run; beams do not park for it.
   if (request->max_tokens() == 0 || request->beams() != nullptr) return;
+  request->MakeChoices();
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kParked) Wait(choice);
   }

@@ -97,8 +97,7 @@ class EngineLoop {
 
  private:
   RequestQueue::Items Sleep();
-  // Memory for the chunks that running sequences take next.
-  void TouchAhead();
+  void TouchAhead();  // memory for the chunks that running sequences take next
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
   void ExpireDeadlines();
@@ -124,8 +123,7 @@ class EngineLoop {
   int32_t WantedTokens(const SequenceState& sequence) const;
   size_t PresentChunks(const SequenceState& sequence, int32_t found_tokens) const;
   bool SharesRunning(const WaitingEntry& entry, int32_t unused_chunks) const;
-  // Looks for a waiting sequence's tokens in the cache, and whether it is held.
-  void Look(SequenceState* sequence);
+  void Look(SequenceState* sequence);  // for its tokens in the cache, and whether it is held
   // The same by what the keys tell, until it is looked for.
   void Release(const std::vector<PendingPrefixes::Released>& released, bool in_use);
   void Await(const SequenceState& sequence, const WaitingEntry& entry);  // what Look has found
@@ -158,8 +156,7 @@ class EngineLoop {
   void ForkBeam(const std::shared_ptr<SequenceState>& child, const SequenceState& parent);
   void EndBeams(RunningRequest* request);
   void WithdrawBeam(SequenceState* beam);  // for good
-  // Takes a beam that has delivered out of scheduler and cache until it goes on.
-  void Park(SequenceState* beam);
+  void Park(SequenceState* beam);          // one that has delivered runs no more until it goes on
   // Beams that have delivered make room for others, or only their own request's. False: none have.
   bool ParkDeliveredBeams(bool only_for_siblings);
 
@@ -171,7 +168,10 @@ class EngineLoop {
   // Out of scheduler and cache; of what it alone has only the first `kept_tokens` stay as cache.
   void Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens = std::nullopt);
   void EndChoice(SequenceState* sequence, ChoiceEnd end);
+  void KeepAnswer(const RunningRequest& request, const std::vector<TokenId>& generated,
+                  kvcache::AnswerEnd answer);
   void KeepBest(const RunningRequest& request);
+  void TakeOutOfQueue(const RunningRequest& request);  // all of its sequences
   void FinishRequest(RunningRequest* request, absl::Status status,
                      std::optional<int32_t> kept_tokens = std::nullopt);
   void FinishAll(const absl::Status& status);

@@ -86,6 +86,11 @@ void EngineLoop::EndBeams(RunningRequest* request) {
     std::vector<TokenId> generated;
     for (const BeamSearch::Step& step : best.steps) generated.push_back(step.chosen.token);
     RememberTurn(*request, generated);
+    const bool stopped = !best.steps.empty() && best.steps.back().chosen.ends;
+    if (!stopped) continue;  // what stays of it is kept, and how it ended tells nothing
+    KeepAnswer(
+        *request, generated,
+        AnswerEndOf(request->encoded().answers, FinishReason::kStop, *parts_.tokenizer, generated));
   }
   request->EndBeams();
   MarkChanged(request);

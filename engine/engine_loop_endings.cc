@@ -1,6 +1,5 @@
 #include <algorithm>
-#include <iterator>
-#include <span>
+#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -9,23 +8,10 @@
 namespace refrain::engine {
 namespace {
 
-void CollectIds(const SequenceState& sequence, std::vector<TokenId>* ids) {
-  *ids = sequence.request->prompt();
-  ids->insert(ids->end(), sequence.generated.begin(), sequence.generated.end());
-}
-
-size_t SharedTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
-// How many of its first tokens one of `sorted` has, too: most are in a neighbour in their order.
-// To look at all of them would take the engine a while where a hundred long answers are alike.
-size_t MostShared(std::span<const TokenId> ids, std::span<const std::span<const TokenId>> sorted) {
-  const auto after = std::ranges::lower_bound(sorted, ids, std::ranges::lexicographical_compare);
-  size_t most = 0;
-  if (after != sorted.end()) most = SharedTokens(ids, *after);
-  if (after != sorted.begin()) most = std::max(most, SharedTokens(ids, *std::prev(after)));
-  return most;
+void CollectIds(const RunningRequest& request, const std::vector<TokenId>& generated,
+                std::vector<TokenId>* ids) {
+  *ids = request.prompt();
+  ids->insert(ids->end(), generated.begin(), generated.end());
 }
 
 }  // namespace
@@ -50,7 +36,7 @@ void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_t
   }
   // It left before, when it was preempted or ended.
   if (!kept_tokens.has_value() || *kept_tokens >= sequence->known_tokens()) return;
-  CollectIds(*sequence, &known_ids_);
+  CollectIds(*sequence->request, sequence->generated, &known_ids_);
   cache.Forget(NamespaceOf(sequence->request->request()), {known_ids_, {}}, *kept_tokens);
 }
 
@@ -58,11 +44,14 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   RunningRequest* const request = sequence->request;
   const bool picked_later = request->request().picks_best();
   if (!picked_later) RememberTurn(*request, sequence->generated);
-  if (sequence->phase == SequencePhase::kRunning) {
-    parts_.cache->Answered(sequence->id, AnswerEndOf(request->encoded().answers, end.reason,
-                                                     *parts_.tokenizer, sequence->generated));
-  }
+  sequence->answer =
+      AnswerEndOf(request->encoded().answers, end.reason, *parts_.tokenizer, sequence->generated);
+  const bool left_before = sequence->phase != SequencePhase::kRunning;
+  if (!left_before && !picked_later) parts_.cache->Answered(sequence->id, sequence->answer);
   if (!HandOver(*sequence)) Withdraw(sequence);
+  if (left_before && !picked_later && sequence->answer != kvcache::AnswerEnd::kOther) {
+    KeepAnswer(*request, sequence->generated, sequence->answer);
+  }
   request->End(sequence, std::move(end));
   if (picked_later && request->finished()) KeepBest(*request);
   MarkChanged(request);
@@ -71,28 +60,51 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   if (!request->finished()) ReleaseParked(request);
 }
 
-// It is known now which sequences are the answer; nobody will ask for the others.
+// Of a sequence that has left. The cache may hear only now how it ended.
+void EngineLoop::KeepAnswer(const RunningRequest& request, const std::vector<TokenId>& generated,
+                            kvcache::AnswerEnd answer) {
+  CollectIds(request, generated, &known_ids_);
+  parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}}, answer);
+}
+
+// It is known now which sequences are the answer; nobody will ask for the others. What those have
+// in common with it Keep has marked, also where the answer's own chunk is gone.
 void EngineLoop::KeepBest(const RunningRequest& request) {
   const auto& choices = request.choices();
-  std::vector<std::span<const TokenId>> kept;
   for (const size_t best : request.best()) {
-    kept.push_back(choices[best]->generated);
     RememberTurn(request, choices[best]->generated);
-    CollectIds(*choices[best], &known_ids_);
-    parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}});
+    KeepAnswer(request, choices[best]->generated, choices[best]->answer);
   }
-  std::ranges::sort(kept, std::ranges::lexicographical_compare);
   for (size_t i = 0; i < choices.size(); ++i) {
     if (std::ranges::find(request.best(), i) != request.best().end()) continue;
-    const size_t shared = MostShared(choices[i]->generated, kept);
-    Withdraw(choices[i].get(), request.prompt_tokens() + static_cast<int32_t>(shared));
+    Withdraw(choices[i].get(), request.prompt_tokens());
   }
+}
+
+// One by one, each would move all that stand behind it.
+void EngineLoop::TakeOutOfQueue(const RunningRequest& request) {
+  std::vector<SequenceId> ids;
+  for (const auto& choice : request.choices()) {
+    if (choice->phase != SequencePhase::kWaiting) continue;
+    choice->phase = SequencePhase::kParked;
+    parts_.cache->StopAwaiting(choice->id);
+    pending_.Forget(choice->id);
+    ids.push_back(choice->id);
+  }
+  if (ids.empty()) return;
+  std::sort(ids.begin(), ids.end());  // beams stand by rank
+  // No other request has an id between two of these.
+  const auto first = FindEntry(snapshot_.waiting, ids.front());
+  assert(first != snapshot_.waiting.end() && first->sequence == ids.front());
+  snapshot_.waiting.erase(first, first + std::ssize(ids));
+  lines_.Remove(ids);
 }
 
 void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
                                std::optional<int32_t> kept_tokens) {
   const bool nobody_saw_any = request->request().picks_best();
   if (nobody_saw_any && !kept_tokens.has_value()) kept_tokens = request->prompt_tokens();
+  TakeOutOfQueue(*request);
   for (const auto& choice : request->choices()) {
     const bool ended = choice->phase == SequencePhase::kEnded;
     if (ended && !nobody_saw_any) continue;

@@ -79,6 +79,7 @@ bool EngineLoop::HandOver(const SequenceState& ended) {
 size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_tokens) const {
   const PrefixKeys& keys = sequence.request->prefix_keys();
   if (found_tokens >= sequence.request->prompt_tokens() - 1) return keys.size();
+  if (!parts_.cache->options().prefix_cache) return 0;  // a fork has all of it
   return std::min(keys.size(), static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
 }
 
@@ -93,9 +94,10 @@ void EngineLoop::Look(SequenceState* sequence) {
   const int32_t wanted_tokens = WantedTokens(*sequence);
   const auto entry = FindEntry(snapshot_.waiting, sequence->id);
   entry->prefill_tokens = sequence->known_tokens();
-  if (ForkSource(*sequence) != nullptr) {
-    sequence->match = {};
-    entry->shared_tokens = request.prompt_tokens() - 1;
+  const bool forks = ForkSource(*sequence) != nullptr;
+  if (forks || !parts_.cache->options().prefix_cache) {
+    sequence->match = {};  // never current: whether there is a source changes at any time
+    entry->shared_tokens = forks ? request.prompt_tokens() - 1 : 0;
     entry->idle_chunks = 0;
   } else {
     std::span<const TokenId> known = request.prompt();
@@ -137,6 +139,10 @@ void EngineLoop::Describe(SequenceState* sequence, WaitingEntry* entry) {
 void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released, bool in_use) {
   for (const auto& [id, present] : released) {
     SequenceState* const sequence = sequences_.at(id).get();
+    if (!parts_.cache->options().prefix_cache) {
+      Look(sequence);  // takes no time there
+      continue;
+    }
     sequence->match.stamp = 0;
     const int64_t tokens = static_cast<int64_t>(present) * snapshot_.limits.chunk_tokens;
     const auto entry = FindEntry(snapshot_.waiting, id);

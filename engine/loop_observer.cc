@@ -71,7 +71,8 @@ void LoopObserver::Arrived(RunningRequest* request) {
   timing.observed = true;
   timing.arrived = clock_->Now();
   timing.submitted = request->encoded().submitted.value_or(timing.arrived);
-  timing.sequences.resize(request->beams() != nullptr ? 1 : request->choices().size());
+  const bool beams = request->beams() != nullptr;
+  timing.sequences.resize(beams ? 1 : static_cast<size_t>(request->request().sequences()));
   observer_->OnArrival(request->prompt_tokens());
 }
 

@@ -33,6 +33,7 @@ SamplingParams OwnSampling(const WeightSource& source, std::string* warning) {
   take(own->top_p, &SamplingParams::top_p);
   take(own->min_p, &SamplingParams::min_p);
   take(own->repetition_penalty, &SamplingParams::repetition_penalty);
+  // vLLM leaves out these two. Who published the model asks for them.
   take(own->presence_penalty, &SamplingParams::presence_penalty);
   take(own->frequency_penalty, &SamplingParams::frequency_penalty);
   // Below 1 all tokens count, and so they do by more than there can be.

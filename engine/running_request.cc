@@ -1,5 +1,6 @@
 #include "engine/running_request.h"
 
+#include <cassert>
 #include <utility>
 
 namespace refrain::engine {
@@ -57,12 +58,19 @@ RunningRequest::RunningRequest(std::unique_ptr<EncodedRequest> encoded, Sequence
     live_choices_ = request().sequences();
     reserved_ids_ = sequences;
   }
-  next_beam_id_ = static_cast<uint64_t>(first_id) + 1;
-  for (int32_t choice = 0; choice < live_choices_; ++choice) {
-    const SequenceId id{static_cast<uint64_t>(first_id) + static_cast<uint64_t>(choice)};
-    choices_.push_back(std::make_shared<SequenceState>(id, this, choice, encoded_->stop_rules));
-  }
+  next_id_ = static_cast<uint64_t>(first_id) + 1;
+  choices_.push_back(
+      std::make_shared<SequenceState>(first_id, this, /*choice=*/0, encoded_->stop_rules));
   outbox_.usage.prompt_tokens = prompt_tokens();
+}
+
+void RunningRequest::MakeChoices() {
+  assert(!beams_.has_value());
+  for (int32_t choice = static_cast<int32_t>(choices_.size()); choice < request().sequences();
+       ++choice) {
+    choices_.push_back(std::make_shared<SequenceState>(SequenceId{next_id_++}, this, choice,
+                                                       encoded_->stop_rules));
+  }
 }
 
 void RunningRequest::Start() {
@@ -154,7 +162,7 @@ void RunningRequest::End(SequenceState* choice, ChoiceEnd end) {
 }
 
 std::shared_ptr<SequenceState> RunningRequest::MakeBeam(const SequenceState& parent) {
-  auto beam = std::make_shared<SequenceState>(SequenceId{next_beam_id_++}, this, parent.choice,
+  auto beam = std::make_shared<SequenceState>(SequenceId{next_id_++}, this, parent.choice,
                                               encoded_->stop_rules);
   beam->generated = parent.generated;
   beam->kept_generated = parent.kept_generated;
@@ -182,6 +190,7 @@ void RunningRequest::Finish(absl::Status status) {
     for (int32_t i = 0; i < request().n; ++i)
       outbox_.ends.push_back({.choice = i, .reason = reason});
   } else {
+    MakeChoices();
     for (const auto& choice : choices_) {
       if (choice->phase != SequencePhase::kEnded) End(choice.get(), {.reason = reason});
     }

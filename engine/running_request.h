@@ -73,6 +73,7 @@ struct SequenceState {
   kvcache::MatchResult match;               // while it waits: what was found last
   std::optional<int64_t> waits_since_step;  // first waited
   std::vector<TokenId> generated;
+  kvcache::AnswerEnd answer = kvcache::AnswerEnd::kOther;  // once it has ended; not of beams
   int32_t kept_generated = 0;  // a beam: so many of its first ones are a hypothesis that has ended
   std::optional<SamplerState> sampler;  // made when it first runs; a beam has none
   StopCriteria stop;                    // a beam does not use it
@@ -84,7 +85,8 @@ struct SequenceState {
 // cache. Engine thread only; cannot fail.
 class RunningRequest {
  public:
-  // `prefix_keys`: of the prompt's whole chunks; empty where nothing is shared.
+  // `prefix_keys`: of the prompt's whole chunks; where nothing stays in the cache one that names
+  // all of the prompt, which the request's sequences share, or none.
   RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
                  PrefixKeys prefix_keys);
 
@@ -98,10 +100,13 @@ class RunningRequest {
   int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
   const PrefixKeys& prefix_keys() const { return prefix_keys_; }
   int32_t max_tokens() const { return encoded_->stop_rules->max_tokens; }
-  // Its sequences.
+  // Its sequences: the first, and once they have been made the others.
   const std::vector<std::shared_ptr<SequenceState>>& choices() const { return choices_; }
   // Ids from the first one on that no other request may use.
   uint64_t reserved_ids() const { return reserved_ids_; }
+  // The other choices, parked, if they are not there yet: those of requests that wait would take
+  // much memory.
+  void MakeChoices();
   bool finished() const { return outbox_.finished; }
   const Usage& usage() const { return outbox_.usage; }
   RequestTiming& timing() { return timing_; }
@@ -182,7 +187,7 @@ class RunningRequest {
   std::vector<std::shared_ptr<SequenceState>> choices_;
   int32_t live_choices_ = 0;
   uint64_t reserved_ids_ = 0;
-  uint64_t next_beam_id_ = 0;
+  uint64_t next_id_ = 0;
   const PrefixKeys prefix_keys_;
   bool started_ = false;
   bool cached_tokens_set_ = false;

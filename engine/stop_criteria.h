@@ -2,7 +2,7 @@
 #define REFRAIN_ENGINE_STOP_CRITERIA_H_
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -106,7 +106,7 @@ class StopCriteria {
   StopStrings::State state_ = StopStrings::kStart;
   int32_t accepted_tokens_ = 0;
   int64_t output_bytes_ = 0;
-  std::deque<Held> held_;
+  std::list<Held> held_;  // takes no memory while it is empty
 };
 
 }  // namespace refrain::engine

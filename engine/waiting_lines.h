@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,8 +32,9 @@ using kvcache::SequenceId;
 // computed, which go first.
 //
 // Costs: O(log n) for a turn. To enter or leave a line as well, and a move of 16 bytes for each
-// place between there and the nearer end: a few microseconds in the middle of 10,000. Nothing is
-// done as others are served. Engine thread only; cannot fail.
+// place between there and the nearer end: a few microseconds in the middle of 10,000; once for all
+// that stand together and leave together. Nothing is done as others are served. Engine thread only;
+// cannot fail.
 class WaitingLines {
  public:
   // `shares`: whose tenants they are; outlives it.
@@ -42,21 +44,26 @@ class WaitingLines {
   // `tokens`: its prefill, cached or not, as it is now.
   kvcache::WaitingPlace Place(SequenceId id, int32_t tenant, int32_t rank, int32_t tokens);
   // It waits no longer. May be of one that does not.
-  void Remove(SequenceId id);
+  void Remove(SequenceId id) { Remove(std::span(&id, 1)); }
+  // The same of several of one tenant.
+  void Remove(std::span<const SequenceId> ids);
 
  private:
   class Line final : public kvcache::WaitingLine {
    public:
+    using Place = std::pair<int32_t, SequenceId>;  // by rank
+
     Line(const FairShares* shares, int32_t tenant) : shares_(shares), tenant_(tenant) {}
     int64_t TurnOf(int32_t rank, SequenceId sequence) const override;
     void Add(int32_t rank, SequenceId sequence, int32_t tokens);
-    void Remove(int32_t rank, SequenceId sequence, int32_t tokens);
+    // Of those at `places`, ascending; `tokens`: of them all.
+    void Remove(std::span<const Place> places, int64_t tokens);
 
    private:
     const FairShares* const shares_;
     const int32_t tenant_;
-    std::deque<std::pair<int32_t, SequenceId>> places_;  // ascending
-    int64_t tokens_ = 0;                                 // of all
+    std::deque<Place> places_;  // ascending
+    int64_t tokens_ = 0;        // of all
   };
   struct Standing {
     int32_t tenant;

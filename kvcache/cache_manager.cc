@@ -22,6 +22,13 @@ absl::Status OutOfRange(const char* name, int32_t value) {
       absl::StrCat("KV cache: ", name, " is ", value, ", must be at least 1"));
 }
 
+// Of the sequence whose tokens were matched: a chunk that agrees in its first ones is another's.
+NodeId LastOwnNode(const PrefixTree& tree, const PrefixTree::PrefixMatch& found) {
+  const PrefixTree::Node& last = tree.node(found.node);
+  const bool whole = last.is_root() || found.num_tokens == last.end_tokens();
+  return whole ? found.node : last.parent;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheOptions& options,
@@ -309,24 +316,22 @@ void CacheManager::LeaveForGood(SequenceId sequence, int32_t kept_tokens) {
   if (last != path.rend()) cache_.Forget(last->node, kept_tokens);
 }
 
-void CacheManager::Keep(const Namespace& name_space, const TokenSpan& tokens) {
+void CacheManager::Keep(const Namespace& name_space, const TokenSpan& tokens, AnswerEnd answer) {
   const NodeId root = tree().FindRootOrNone(name_space);
   if (root == kNoNode) return;
   const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
   for (NodeId id = found.node; !tree().node(id).is_root(); id = tree().node(id).parent) {
     cache_.Keep(id, found.num_tokens);
   }
+  const NodeId last = LastOwnNode(tree(), found);
+  if (answer != AnswerEnd::kOther && last != root) cache_.HasLeft(last, answer);
 }
 
 void CacheManager::Forget(const Namespace& name_space, const TokenSpan& tokens,
                           int32_t kept_tokens) {
   const NodeId root = tree().FindRootOrNone(name_space);
   if (root == kNoNode) return;
-  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
-  const PrefixTree::Node& last = tree().node(found.node);
-  // A chunk that agrees in its first tokens only is another sequence's.
-  const bool whole = last.is_root() || found.num_tokens == last.end_tokens();
-  cache_.Forget(whole ? found.node : last.parent, kept_tokens);
+  cache_.Forget(LastOwnNode(tree(), tree().Match(root, tokens)), kept_tokens);
 }
 
 // --- growing ---

@@ -101,8 +101,8 @@ class CacheManager {
   // is current. Tokens from `prompt_tokens` on count as generated (ReuseClass).
   absl::StatusOr<SlotId> Join(SequenceId sequence, const Namespace& name_space,
                               const MatchResult& match, int32_t prompt_tokens);
-  // As Join, of a sequence that ran before and made way: it counts as no request that found
-  // anything, and the eviction policy sees it as if it had never left.
+  // As Join, of a request that joined before, with this sequence or another: it counts as no
+  // further one that found anything, and the eviction policy hears of none.
   absl::StatusOr<SlotId> Rejoin(SequenceId sequence, const Namespace& name_space,
                                 const MatchResult& match, int32_t prompt_tokens);
   // As Join, with the first `num_tokens` published tokens of `source`, which keeps running. Takes
@@ -121,7 +121,8 @@ class CacheManager {
   void Leave(SequenceId sequence) { LeaveKeeping(sequence, published_tokens(sequence)); }
   // The same where it is not known yet whether anybody will ask for it: Keep or Forget follows.
   void LeaveForNow(SequenceId sequence) { LeaveKeeping(sequence, 0); }
-  void Keep(const Namespace& name_space, const TokenSpan& tokens);
+  // Also how it ended, where Answered could not tell.
+  void Keep(const Namespace& name_space, const TokenSpan& tokens, AnswerEnd answer);
   // What nobody uses, continues or left to be continued of these tokens, whose sequence has left,
   // does not stay as cache but for the first `kept_tokens` (kForgetAll).
   void Forget(const Namespace& name_space, const TokenSpan& tokens, int32_t kept_tokens);
@@ -186,8 +187,7 @@ class CacheManager {
   // Of the reserved chunks, those with tokens.
   size_t UsedReserved(const Sequence& sequence) const;
 
-  // The steps of Reserve.
-  // Whether the part-held last chunk may be written as it is, or once its other tokens are gone.
+  // Steps of Reserve. Whether a part-held chunk may be written, or once its other tokens are gone.
   bool MayTakeOver(const Sequence& sequence) const;
   bool MayCut(const Sequence& sequence) const;
   absl::Status CopyTail(Sequence* sequence);

@@ -110,6 +110,12 @@ void ChunkCache::Unhold(NodeId node) {
   }
 }
 
+void ChunkCache::HasLeft(NodeId node, AnswerEnd end) {
+  Hold(node);  // idle chunks do not change
+  policy_->Leaving(node, end);
+  Unhold(node);
+}
+
 void ChunkCache::Replace(NodeId from, NodeId to) {
   NodeUse& use = tree_.use(from);
   assert(use.pins == 0);

@@ -83,6 +83,8 @@ class ChunkCache {
   void Unpin(NodeId node);
   void Retain(NodeId node, std::string_view tenant) { policy_->Retain(node, tenant); }
   void Leaving(NodeId node, AnswerEnd end) { policy_->Leaving(node, end); }
+  // The same of one that left before.
+  void HasLeft(NodeId node, AnswerEnd end);
   void Await(SequenceId sequence, const WaitingPlace& place, NodeId node) {
     policy_->Await(sequence, place, node);
   }

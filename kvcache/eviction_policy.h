@@ -66,7 +66,8 @@ class EvictionPolicy {
   // (RetainingPolicy).
   virtual void Retain(NodeId node, std::string_view tenant) {}
 
-  // A sequence is about to leave, perhaps to run again, whose last chunk this one is, in use.
+  // A sequence is about to leave, perhaps to run again, whose last chunk this one is, in use. Or it
+  // had left, and how it ended is known only now.
   virtual void Leaving(NodeId node, AnswerEnd answer) {}
 
   // A sequence that waits to run will use the chunk and all before it, in place of what it awaited

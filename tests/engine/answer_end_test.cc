@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -120,28 +122,35 @@ TEST(AnswerEndTest, ACallIsNotLookedForBehindMuchSpace) {
 
 // --- what the engine loop tells the cache ---
 
-// Says the tokens of a script, and then its last one for ever.
+// Says the tokens of a script, and then its last one for ever. Another one comes second.
 class ScriptedRunner final : public ModelRunner {
  public:
-  explicit ScriptedRunner(std::vector<TokenId> script) : script_(std::move(script)) {}
-  int max_in_flight() const override { return 1; }
+  explicit ScriptedRunner(std::vector<TokenId> script, int max_in_flight = 1)
+      : script_(std::move(script)), max_in_flight_(max_in_flight) {}
+  int max_in_flight() const override { return max_in_flight_; }
   StepHandle Launch(const StepBatch& batch) override {
-    rows_ = batch.logits.size();
+    rows_.push_back(batch.logits.size());
     return StepHandle{++launched_};
   }
   absl::StatusOr<StepResult> Collect(StepHandle) override {
     StepResult result;
-    result.rows.resize(rows_);
-    for (SampledToken& row : result.rows) row.token = script_[next_];
-    if (rows_ > 0) next_ = std::min(next_ + 1, script_.size() - 1);
+    result.rows.resize(rows_.front());
+    rows_.pop_front();
+    for (SampledToken& row : result.rows) {
+      row.token = script_[next_];
+      row.logprob = {row.token, -0.1f, 1};
+      row.top = {{row.token, -0.1f, 1}, {Ids({"\n"})[0], -0.2f, 2}};
+    }
+    if (!result.rows.empty()) next_ = std::min(next_ + 1, script_.size() - 1);
     return result;
   }
 
  private:
   const std::vector<TokenId> script_;
+  const int max_in_flight_;
   size_t next_ = 0;
   uint64_t launched_ = 0;
-  size_t rows_ = 0;
+  std::deque<size_t> rows_;  // of each step in flight
 };
 
 // Evicts nothing; remembers what it was told of answers.
@@ -163,28 +172,10 @@ class Listener final : public kvcache::EvictionPolicy {
   std::vector<AnswerEnd>* const answers_;
 };
 
-// What the cache heard of a request that says `pieces`; `cancel`: after its first token.
-std::vector<AnswerEnd> Heard(const AnswerForm& form, const std::vector<std::string>& pieces,
-                             int32_t max_tokens, bool cancel = false) {
-  std::vector<AnswerEnd> answers;
-  testing::FakeChunkMover memory(16, 4);
-  const testing::FakeTokenizer tokenizer(kPieces);
-  const auto cache =
-      *kvcache::CacheManager::Create({.num_chunks = 16, .chunk_tokens = 4, .max_slots = 2}, &memory,
-                                     std::make_unique<Listener>(&answers));
-  const auto ledger = std::make_shared<AdmissionLedger>(10, int64_t{1} << 20);
-  RequestQueue queue;
-  testing::FakeClock clock;
-  ScriptedRunner runner(Ids(pieces));
-  EngineLoop loop({.runner = &runner,
-                   .cache = cache.get(),
-                   .tokenizer = &tokenizer,
-                   .queue = &queue,
-                   .ledger = ledger.get(),
-                   .clock = &clock},
-                  {.scheduler = {.max_sequences = 2, .step_token_budget = 64, .chunk_tokens = 4}});
+std::unique_ptr<EncodedRequest> Encoded(uint64_t number, AdmissionLedger* ledger,
+                                        const AnswerForm& form, int32_t max_tokens) {
   auto encoded = std::make_unique<EncodedRequest>();
-  encoded->number = 1;
+  encoded->number = number;
   encoded->ticket = *ledger->Enter("");
   encoded->stream = std::make_shared<TokenStream>();
   encoded->request.sampling.temperature = 0;
@@ -193,15 +184,63 @@ std::vector<AnswerEnd> Heard(const AnswerForm& form, const std::vector<std::stri
   encoded->answers = form;
   encoded->stop_rules =
       std::make_shared<const StopRules>(encoded->request.stop, max_tokens, Ids({"end"}));
-  const auto stream = encoded->stream;
-  queue.Push(std::move(encoded));
-  if (cancel) {
-    for (int i = 0; i < 3; ++i) loop.Turn();
-    queue.PostCancel(1);
+  return encoded;
+}
+
+// Two requests at most, over a cache that listens.
+struct ListeningLoop {
+  explicit ListeningLoop(const std::vector<std::string>& pieces, int max_in_flight = 1,
+                         PlanFunction planner = &Plan)
+      : runner(Ids(pieces), max_in_flight),
+        loop({.runner = &runner,
+              .cache = cache.get(),
+              .tokenizer = &tokenizer,
+              .queue = &queue,
+              .ledger = ledger.get(),
+              .clock = &clock},
+             {.scheduler = {.max_sequences = 2, .step_token_budget = 64, .chunk_tokens = 4},
+              .planner = std::move(planner)}) {}
+
+  void RunUntilIdle() {
+    while (loop.Turn()) continue;
+    EXPECT_EQ(loop.stats().running_sequences, 0);
+    EXPECT_EQ(cache->CheckInvariants(), absl::OkStatus());
   }
-  while (loop.Turn()) continue;
-  EXPECT_EQ(loop.stats().running_sequences, 0);
-  return answers;
+  // But for what leaves without saying how it ended.
+  std::vector<AnswerEnd> Told() const {
+    std::vector<AnswerEnd> told;
+    std::ranges::copy_if(answers, std::back_inserter(told),
+                         [](AnswerEnd answer) { return answer != AnswerEnd::kOther; });
+    return told;
+  }
+
+  std::vector<AnswerEnd> answers;
+  testing::FakeChunkMover memory{32, 4};
+  const testing::FakeTokenizer tokenizer{kPieces};
+  const std::unique_ptr<kvcache::CacheManager> cache =
+      *kvcache::CacheManager::Create({.num_chunks = 32, .chunk_tokens = 4, .max_slots = 2}, &memory,
+                                     std::make_unique<Listener>(&answers));
+  const std::shared_ptr<AdmissionLedger> ledger =
+      std::make_shared<AdmissionLedger>(10, int64_t{1} << 20);
+  RequestQueue queue;
+  testing::FakeClock clock;
+  ScriptedRunner runner;
+  EngineLoop loop;
+};
+
+// What the cache heard of a request that says `pieces`; `cancel`: after its first token.
+std::vector<AnswerEnd> Heard(const AnswerForm& form, const std::vector<std::string>& pieces,
+                             int32_t max_tokens, bool cancel = false) {
+  ListeningLoop h(pieces);
+  auto encoded = Encoded(1, h.ledger.get(), form, max_tokens);
+  const auto stream = encoded->stream;
+  h.queue.Push(std::move(encoded));
+  if (cancel) {
+    for (int i = 0; i < 3; ++i) h.loop.Turn();
+    h.queue.PostCancel(1);
+  }
+  h.RunUntilIdle();
+  return h.answers;
 }
 
 TEST(AnswerEndTest, TheCacheIsToldHowAnAnswerEnded) {
@@ -214,6 +253,49 @@ TEST(AnswerEndTest, TheCacheIsToldHowAnAnswerEnded) {
   EXPECT_EQ(Heard({}, {"a", "a", "end"}, 20), Ends{AnswerEnd::kOther}) << "no conversation";
   EXPECT_EQ(Heard(chat, {"a", "a", "a"}, 3), Ends{AnswerEnd::kOther}) << "cut short";
   EXPECT_EQ(Heard(chat, {"a", "a"}, 20, /*cancel=*/true), Ends{AnswerEnd::kOther});
+}
+
+// Picked from two sequences, by beam search or from what was sampled.
+TEST(AnswerEndTest, TheCacheIsToldHowThePickedAnswerEnded) {
+  const AnswerForm tools{.is_turn = true, .calls = ToolFormat::kHermes};
+  using Ends = std::vector<AnswerEnd>;
+  const auto told = [&](bool beam, const std::vector<std::string>& pieces, int32_t max_tokens) {
+    ListeningLoop h(pieces);
+    auto encoded = Encoded(1, h.ledger.get(), tools, max_tokens);
+    encoded->request.best_of = 2;
+    if (beam) encoded->request.beam.emplace();
+    const auto stream = encoded->stream;
+    h.queue.Push(std::move(encoded));
+    h.RunUntilIdle();
+    return h.Told();
+  };
+  for (const bool beam : {false, true}) {
+    EXPECT_EQ(told(beam, {"a", "<tool_call>", "{", "}", "end"}, 20), Ends{AnswerEnd::kToolCalls});
+    EXPECT_EQ(told(beam, {"a", "{", "}", "end"}, 20), Ends{AnswerEnd::kBriefTurn});
+    EXPECT_EQ(told(beam, {"a", "<tool_call>", "{", "}"}, 4), Ends()) << "cut short";
+  }
+  // The other beams go on behind the end of the best.
+  EXPECT_EQ(told(true, {"a", "<tool_call>", "{", "}", "end", "a", "a", "a"}, 8),
+            Ends{AnswerEnd::kToolCalls});
+}
+
+// Another request's step comes first, while the last token of the answer is on its way.
+TEST(AnswerEndTest, TheCacheIsToldHowAnAnswerEndedThatWasPreempted) {
+  int plans = 0;
+  const auto preempt_in_third = [&](const SchedulerSnapshot& snapshot) {
+    return ++plans == 3 ? StepPlan{.preempt = {SequenceId{1}}} : Plan(snapshot);
+  };
+  ListeningLoop h({"a", "end"}, /*max_in_flight=*/2, preempt_in_third);
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (const uint64_t number : {1, 2}) {
+    auto encoded = Encoded(number, h.ledger.get(), {.is_turn = number == 1}, 20);
+    if (number == 2) encoded->prompt = Ids({"}", "a"});  // held by nobody
+    streams.push_back(encoded->stream);
+    h.queue.Push(std::move(encoded));
+  }
+  h.RunUntilIdle();
+  EXPECT_EQ(h.loop.stats().preemptions_total, 1);
+  EXPECT_EQ(h.Told(), std::vector<AnswerEnd>{AnswerEnd::kBriefTurn});
 }
 
 }  // namespace

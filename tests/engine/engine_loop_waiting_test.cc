@@ -10,6 +10,7 @@
 #include "engine/engine_loop.h"
 #include "tests/support/fake_chunk_mover.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/rounds.h"
 
 namespace refrain::engine {
 namespace {
@@ -41,22 +42,27 @@ class CostlessRunner final : public ModelRunner {
 
 class CostlessLoop {
  public:
-  explicit CostlessLoop(int32_t step_token_budget = 1 << 20)
-      : loop({.runner = &runner_,
+  explicit CostlessLoop(int32_t step_token_budget = 1 << 20, int32_t max_sequences = 1)
+      : cache_(*kvcache::CacheManager::Create(
+            {.num_chunks = kChunks, .chunk_tokens = kChunkTokens, .max_slots = max_sequences},
+            &memory_)),
+        loop({.runner = &runner_,
               .cache = cache_.get(),
               .tokenizer = &tokenizer_,
               .queue = &queue_,
               .ledger = ledger_.get(),
               .clock = &clock_},
-             {.scheduler = {.max_sequences = 1,
+             {.scheduler = {.max_sequences = max_sequences,
                             .step_token_budget = step_token_budget,
                             .chunk_tokens = kChunkTokens}}) {}
 
-  std::shared_ptr<TokenStream> Submit(int32_t seed, int32_t prompt_tokens, int32_t max_tokens) {
+  std::shared_ptr<TokenStream> Submit(int32_t seed, int32_t prompt_tokens, int32_t max_tokens,
+                                      int32_t n = 1) {
     auto encoded = std::make_unique<EncodedRequest>();
     encoded->number = ++number_;
     encoded->ticket = *ledger_->Enter("");
     encoded->stream = std::make_shared<TokenStream>();
+    encoded->request.n = n;
     encoded->request.sampling.temperature = 0;
     encoded->request.stop.max_tokens = max_tokens;
     encoded->request.stop.ignore_eos = true;
@@ -70,6 +76,9 @@ class CostlessLoop {
     queue_.Push(std::move(encoded));
     return streams_.back();
   }
+
+  // The one that was submitted as number `number`, from 1 on.
+  void Cancel(uint64_t number) { queue_.PostCancel(number); }
 
   void RunUntilIdle() {
     while (loop.Turn()) continue;
@@ -92,8 +101,7 @@ class CostlessLoop {
 
   testing::FakeChunkMover memory_{kChunks, kChunkTokens};
   testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
-  std::unique_ptr<kvcache::CacheManager> cache_ = *kvcache::CacheManager::Create(
-      {.num_chunks = kChunks, .chunk_tokens = kChunkTokens, .max_slots = 1}, &memory_);
+  std::unique_ptr<kvcache::CacheManager> cache_;
   std::shared_ptr<AdmissionLedger> ledger_ =
       std::make_shared<AdmissionLedger>(1000, int64_t{1} << 40);
   RequestQueue queue_;
@@ -163,6 +171,27 @@ TEST(EngineLoopWaitingTest, AReleaseOfManyCostsATurnHardlyMoreThanOneOfFew) {
     many_us = std::min(many_us, TurnUsOfARelease(200));
   }
   EXPECT_LT(many_us, 3 * few_us + 500) << few_us;
+}
+
+// The turn in which one goes away, out of the middle of so many whose other choices wait.
+double TurnUsOfACancel(int requests) {
+  CostlessLoop h(1 << 20, requests);
+  for (int i = 0; i < requests; ++i) h.Submit(i % 20, 2, 1000, /*n=*/128);
+  for (int i = 0; i < 3; ++i) h.loop.Turn();
+  EXPECT_EQ(h.loop.stats().running_sequences, requests);
+  h.Cancel(static_cast<uint64_t>(requests) / 2);
+  return h.TurnUs();
+}
+
+// To take choice after choice out of the queue would cost 15 times as much.
+TEST(EngineLoopWaitingTest, ManyChoicesLeaveALongQueueAsFastAsAShortOne) {
+  double few_us = TurnUsOfACancel(4), many_us = 0;
+  EXPECT_TRUE(testing::SomeRoundKeeps([&] {
+    few_us = std::min(few_us, TurnUsOfACancel(4));
+    many_us = TurnUsOfACancel(64);
+    return many_us < 3 * few_us + 200;
+  })) << many_us
+      << " us of 64, " << few_us << " us of 4";
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "tests/support/allocated_bytes.h"
+
 namespace refrain::engine {
 namespace {
 
@@ -237,6 +239,16 @@ TEST(StopCriteriaTest, AgreesWithNaiveSearchOnRandomTexts) {
   }
   EXPECT_GT(ended, 500);
   EXPECT_LT(ended, 2900);
+}
+
+// Of a choice that waits to run: there may be thousands.
+TEST(StopCriteriaTest, NothingIsAllocatedBeforeTheFirstToken) {
+  const auto rules = Rules({.max_tokens = 100, .stop = {"abc"}});
+  std::vector<StopCriteria> criteria;
+  criteria.reserve(1000);
+  const size_t before = testing::AllocatedBytes();
+  for (int i = 0; i < 1000; ++i) criteria.emplace_back(rules);
+  EXPECT_LT(testing::AllocatedBytes() - before, 1000u);
 }
 
 }  // namespace

@@ -65,6 +65,19 @@ TEST_F(WaitingLinesTest, InALineRankComesBeforeAge) {
   EXPECT_EQ(Order(), (std::vector<uint64_t>{5, 2, 4, 3}));
 }
 
+// The choices of a request, some of which have aged; another stands between them.
+TEST_F(WaitingLinesTest, SeveralLeaveAtOnce) {
+  const int32_t a = Tenants({1})[0];
+  for (uint64_t id = 1; id <= 9; ++id) Wait(id, a, id % 2 == 0 ? -1 : 0);
+  const std::vector<SequenceId> gone = {S(3), S(8), S(77), S(7), S(6)};
+  lines_.Remove(gone);
+  for (const SequenceId id : gone) places_.erase(static_cast<uint64_t>(id));
+  EXPECT_EQ(Order(), (std::vector<uint64_t>{2, 4, 1, 5, 9}));
+  EXPECT_EQ(TurnOf(9), TenantEntry{}.CostOf(400));
+  lines_.Remove(std::vector<SequenceId>{S(1), S(2), S(4), S(5)});
+  EXPECT_EQ(TurnOf(9), 0);
+}
+
 // Of two tenants with equal shares, one with many requests and one with three.
 TEST_F(WaitingLinesTest, LinesTakeTurns) {
   const std::vector<int32_t> tenants = Tenants({1, 1});

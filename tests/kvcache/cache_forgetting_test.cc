@@ -96,11 +96,26 @@ TEST(CacheForgettingTest, WhoLeavesForNowIsKeptOrForgottenLater) {
     h.LeaveForNow(id);
   }
   EXPECT_EQ(h.cache->stats().cached_chunks, 4);
-  h.cache->Keep({}, SpanOf(answers[1]).span());
+  h.cache->Keep({}, SpanOf(answers[1]).span(), AnswerEnd::kOther);
   for (const Cells& answer : answers) h.cache->Forget({}, SpanOf(answer).span(), 2);
   EXPECT_EQ(h.cache->stats().cached_chunks, 2);
   EXPECT_EQ(h.Match(answers[1]).num_tokens, 8);
   EXPECT_EQ(h.Match(answers[0]).num_tokens, 4);
+  ASSERT_NO_FATAL_FAILURE(h.CheckAll());
+}
+
+// What is left of an answer, whose last chunk was evicted, are the first tokens of another's.
+TEST(CacheForgettingTest, WhatIsKeptMayBeAnothers) {
+  LetterHarness h;
+  for (const char* text : {"abcdefgh", "abcdefxy"}) {
+    h.Run(1, text);
+    h.LeaveForNow(1);
+  }
+  EXPECT_EQ(h.cache->Drop({}, SpanOf(CellsOf("abcdefgh")).span()), 1);
+  h.cache->Keep({}, SpanOf(CellsOf("abcdefgh")).span(), AnswerEnd::kOther);
+  h.cache->Forget({}, SpanOf(CellsOf("abcdefxy")).span(), 2);
+  EXPECT_EQ(h.Match(CellsOf("abcdefgh")).num_tokens, 6);
+  EXPECT_EQ(h.Match(CellsOf("abcdefxy")).num_tokens, 6);
   ASSERT_NO_FATAL_FAILURE(h.CheckAll());
 }
 

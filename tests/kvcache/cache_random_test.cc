@@ -341,9 +341,17 @@ class RandomRun {
   void Leave(uint64_t id) {
     RememberEnded(id);
     h_.cache->Answered(SequenceId{id}, static_cast<AnswerEnd>(Below(kAnswerEnds)));
-    if (Below(4) > 0) return Below(2) == 0 ? h_.Leave(id) : h_.LeaveForNow(id);
+    const size_t way = Below(8);
+    if (way < 3) return h_.Leave(id);
     Cells kept = h_.expected[id];
     const std::string salt = h_.salts[id];
+    if (way < 6) {
+      const Cells known = Published(id);
+      h_.LeaveForNow(id);
+      if (way == 3) return;
+      const auto answer = static_cast<AnswerEnd>(Below(kAnswerEnds));
+      return h_.cache->Keep({"", salt}, testing::SpanOf(known).span(), answer);
+    }
     kept.resize(std::min(Below(kept.size() + 2), kept.size()));
     const int32_t found = h_.Match(kept, salt).num_tokens;
     h_.LeaveForGood(id, static_cast<int32_t>(kept.size()));
