@@ -1,5 +1,6 @@
 #include "tools/loadgen/load_run.h"
 
+#include <algorithm>
 #include <deque>
 #include <unordered_map>
 #include <unordered_set>
@@ -164,16 +165,18 @@ class LoadRun::State {
       return false;
     }
     ++planned_;
+    last_planned_s_ = std::max(last_planned_s_, planned_s);
     conversation->Plan(planned_s);
     return true;
   }
 
-  // The last request has been planned.
+  // The last request has been planned; it may be due much later.
   void Drain() {
     no_more_sessions_ = true;
     if (stopping_) return;
     stopping_ = true;
-    loop_->CallAt(loop_->NowS() + options_.drain_s, [this] { GiveUpAll(); });
+    loop_->CallAt(std::max(loop_->NowS(), last_planned_s_) + options_.drain_s,
+                  [this] { GiveUpAll(); });
   }
 
   void GiveUpAll() {
@@ -252,6 +255,7 @@ class LoadRun::State {
   std::optional<double> first_start_s_;
   double last_start_s_ = 0;
   int64_t planned_ = 0;
+  double last_planned_s_ = 0;
   bool no_more_sessions_ = false;
   bool stopping_ = false;  // no request is planned any more
   bool aborted_ = false;

@@ -47,6 +47,24 @@ TEST(Turns, OfAWorkloadThatHasEndedAreAllSent) {
   }
 }
 
+// What is planned is sent, though the requests are spent long before it is due; the time to drain
+// begins then.
+TEST(Turns, ThatArePlannedAreSentWhenTheRequestsAreSpent) {
+  for (const LoopKind kind : {LoopKind::kOpen, LoopKind::kClosed}) {
+    FakeLoop loop;
+    FakeBackend backend(&loop);
+    backend.hang_number = 4;
+    FakeWorkload workload(Sessions(3, 3, 100));
+    const Ran ran = RunLoad(
+        {.kind = kind, .arrivals = kTenPerSecond, .users = 2, .most_requests = 4, .drain_s = 4},
+        &workload, &backend, &loop);
+    EXPECT_EQ(backend.sent.size(), 4u);
+    EXPECT_EQ(ran.result.completed, 3);
+    EXPECT_EQ(ran.result.failures.at("unfinished").count, 1);
+    EXPECT_NEAR(loop.NowS(), backend.sent.back().at_s + 4, 1e-6);
+  }
+}
+
 // A conversation that fails before its last turn is not waited for either.
 TEST(Turns, ThatAreNotSentForAFailureDoNotKeepARunUp) {
   FakeLoop loop;
