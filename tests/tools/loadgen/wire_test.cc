@@ -326,6 +326,20 @@ TEST(AnswerReader, AnAnswerWithoutTextStillHasAFirstToken) {
   EXPECT_EQ(outcome.received.count, 1);
 }
 
+// The end token of an answer that ends at once is one; where usage says 0, none was generated.
+TEST(AnswerReader, UsageSaysWhetherAnEndAloneIsAToken) {
+  const auto kind = [](const char* completion_tokens) {
+    const Outcome outcome =
+        Read(Chunked({R"(data: {"choices":[{"text":"","finish_reason":"stop"}]})", "\n\n",
+                      R"(data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":)",
+                      completion_tokens, "}}\n\ndata: [DONE]\n\n"}),
+             4096, false);
+    return outcome.end.failure.has_value() ? outcome.end.failure->kind : "none";
+  };
+  EXPECT_EQ(kind("0"), "no_tokens");
+  EXPECT_EQ(kind("1"), "none");
+}
+
 // --- addresses and options ---
 
 TEST(Target, TakesHostPortAndPath) {
