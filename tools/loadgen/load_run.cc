@@ -96,8 +96,9 @@ class LoadRun::State {
     const PromptForm form = (*session)->form.value_or(options_.form);
     if (!FitsForm(form, **session)) return nullptr;
     *start_s = (*session)->start_s;
-    auto made = std::make_unique<Conversation>(**std::move(session), form, backend_, recorder_,
-                                               [this](Conversation* c) { OnEnded(c); });
+    auto made = std::make_unique<Conversation>(
+        **std::move(session), Conversation::Requests{form, options_.sets_most_tokens}, backend_,
+        recorder_, [this](Conversation* c) { OnEnded(c); });
     Conversation* conversation = made.get();
     conversations_[conversation] = std::move(made);
     still_to_send_.insert(conversation);

@@ -147,11 +147,19 @@ void AbortIfInterrupted(LoadRun* run) {
   if (InterruptedBy().has_value()) run->Abort(absl::CancelledError("interrupted"));
 }
 
+// Whether each request's limit of tokens is its turn's, and usage counts those of its answer only.
+bool SetsMostTokens(const Options& options) {
+  const auto is_changed = [&](const char* name) { return options.extra_body.contains(name); };
+  return !is_changed("max_tokens") && !is_changed("max_completion_tokens") &&
+         !is_changed("best_of");
+}
+
 absl::Status WarmUp(Bench* bench) {
   if (bench->options.warmup_requests == 0) return absl::OkStatus();
   LoadOptions load = {
       .kind = LoopKind::kClosed, .users = 1, .most_requests = bench->options.warmup_requests};
   if (bench->form.has_value()) load.form = *bench->form;
+  load.sets_most_tokens = SetsMostTokens(bench->options);
   Recorder recorder{Slo{}};
   LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);
   run.OnProgress([&](double) { AbortIfInterrupted(&run); });
@@ -187,6 +195,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   const Options& options = bench->options;
   LoadOptions load = options.load;
   if (bench->form.has_value()) load.form = *bench->form;
+  load.sets_most_tokens = SetsMostTokens(options);
   if (rate_per_s.has_value()) load.arrivals.rate_per_s = *rate_per_s;
   ReportedRun reported;
   if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;

@@ -195,6 +195,14 @@ class Failures(unittest.TestCase):
         self.assertIn("2 of 6 answers are shorter than asked for", table)
         self.assertEqual([other["short_answers"] for other in others], [None, None])
 
+    def test_where_no_usage_came_nobody_knows_whether_answers_are_cut(self):
+        with responder("--no-usage", "--fail=short:2") as server:
+            load = ["--rate=100", "--requests=6", *SMALL]
+            run = one_run(server.url, *load)
+            table = loadgen(f"--url={server.url}", *load).stdout
+        self.assertEqual((run["completed"], run["short_answers"]), (6, None))
+        self.assertIn("6 of 6 answers do not say how long they are", table)
+
     def test_where_none_succeeded_there_is_no_latency(self):
         with responder("--fail=status:400") as server:
             load = [f"--url={server.url}", "--rate=100", "--requests=3", *SMALL]

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,8 +95,9 @@ class FakeBackend final : public Backend {
   size_t hang_number = 0;  // never answered
   size_t fail_number = 0;
   bool gives_ids = true;
-  int32_t first_tokens = 1;  // in an answer's first event; one more follows
-  double textless_s = 0;     // of nine more tokens without text, then the end
+  int32_t first_tokens = 1;            // in an answer's first event; one more follows
+  std::optional<int32_t> told_tokens;  // by usage
+  double textless_s = 0;               // of nine more tokens without text, then the end
   size_t most_running = 0;
   size_t running() const { return running_.size(); }
 
@@ -119,6 +121,7 @@ class FakeBackend final : public Backend {
       end.finished_s = loop_->NowS();
       loop_->Block(1);  // to the end of the connection, which is no token's time
     }
+    if (told_tokens.has_value()) end.output_tokens = told_tokens;
     sink->OnEnd(loop_->NowS(), end);
   }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/tools/loadgen/load_run_fakes.h"
@@ -194,6 +195,35 @@ TEST(OpenLoop, TokensBehindTheLastTextCountUpToTheEndThatIsTold) {
   const Ran ran = RunLoad({.arrivals = kTenPerSecond}, &workload, &backend, &loop);
   EXPECT_EQ(ran.result.output_tokens, 11);
   EXPECT_NEAR(Of(ran, Metric::kTpot).max, 200, 1e-6);
+}
+
+// Throughput would be of tokens that nobody generated.
+TEST(Usage, ThatCannotBeTrueMakesAnAnswerAFailure) {
+  for (const auto& [told, asked_for, failed] :
+       {std::tuple{1000, true, 1}, {1000, false, 0}, {1, true, 1}, {2, true, 0}, {16, true, 0}}) {
+    FakeLoop loop;
+    FakeBackend backend(&loop);
+    backend.told_tokens = told;
+    FakeWorkload workload(Sessions(1));
+    const Ran ran = RunLoad({.arrivals = kTenPerSecond, .sets_most_tokens = asked_for}, &workload,
+                            &backend, &loop);
+    EXPECT_EQ(ran.result.failed, failed) << told;
+    if (failed > 0) EXPECT_EQ(ran.result.failures.begin()->first, "bad_answer") << told;
+  }
+}
+
+TEST(Usage, OrIdsOfAllTokensTellHowLongAnAnswerIs) {
+  for (const auto& [gives_ids, first_tokens, unknown] :
+       {std::tuple{true, 1, 0}, {true, 2, 1}, {false, 1, 1}}) {
+    FakeLoop loop;
+    FakeBackend backend(&loop);
+    backend.gives_ids = gives_ids;
+    backend.first_tokens = first_tokens;
+    FakeWorkload workload(Sessions(1));
+    const Ran ran = RunLoad({.arrivals = kTenPerSecond}, &workload, &backend, &loop);
+    EXPECT_EQ(ran.result.unknown_lengths, unknown);
+    EXPECT_EQ(ran.result.short_answers, 1 - unknown);
+  }
 }
 
 TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {

@@ -3,13 +3,15 @@
 // without a model in the way. It is no HTTP server: it believes what loadgen sends.
 //
 //   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE] [--times=FILE]
-//                     [--no-ids] [--fail=KIND] [--fail-every=N]
+//                     [--no-ids] [--vocabulary=N] [--no-usage] [--fail=KIND] [--fail-every=N]
 //
 // --token-delay-us  before each token; 0: all at once
 // --together        all tokens in one write instead of one each
 // --log             bodies of the requests, one a line
 // --times           when each request for a stream was there, in us, one a line
 // --no-ids          prompts of token ids are refused, and answers have none
+// --vocabulary      prompts of token ids from N on are refused
+// --no-usage        answers end without usage, and tokens have no ids
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
 //                   hang (no answer), garbage (no HTTP), empty (no token), close[:MS] (no
 //                   byte, the connection ends at once or MS later),
@@ -48,6 +50,8 @@ struct Options {
   int64_t token_delay_us = 0;
   bool together = false;
   bool no_ids = false;
+  bool no_usage = false;
+  int64_t vocabulary = INT64_MAX;
   std::string fail;
   int64_t fail_count = 0;  // behind the colon of --fail
   int64_t fail_every = 1;
@@ -83,10 +87,11 @@ std::string Event(std::string_view json) {
   return Chunk(std::string("data: ").append(json).append("\n\n"));
 }
 
-std::string TokenEvent(const Connection& connection, bool last) {
+std::string TokenEvent(const Connection& connection, bool has_ids, bool last) {
   std::string json = R"({"id":"cmpl-1","object":"text_completion","created":1,"model":"trivial",)";
   json += R"("choices":[{"index":0,)";
-  json += connection.chat ? R"("delta":{"content":" tok"})" : R"("text":" tok","token_ids":[7])";
+  json += connection.chat ? R"("delta":{"content":" tok"})" : R"("text":" tok")";
+  if (has_ids && !connection.chat) json += R"(,"token_ids":[7])";
   json += R"(,"logprobs":null,"finish_reason":)";
   if (last) {
     json += connection.fail == "abort" ? R"("abort"}]})" : R"("length"}]})";
@@ -314,7 +319,8 @@ class Responder {
         return Close(fd);
       }
       ++connection->sent;
-      const std::string event = TokenEvent(*connection, connection->sent == connection->tokens);
+      const std::string event =
+          TokenEvent(*connection, !options_.no_usage, connection->sent == connection->tokens);
       if (options_.together) {
         held += event;
       } else {
@@ -324,7 +330,7 @@ class Responder {
         return Schedule(fd, *connection);
       }
     }
-    held += UsageEvent(*connection);
+    if (!options_.no_usage) held += UsageEvent(*connection);
     held += Chunk("data: [DONE]\n\n");
     held += "0\r\n\r\n";
     connection->answering = false;
@@ -359,6 +365,10 @@ bool Parse(const std::string& argument, Options* options) {
     options->together = true;
   } else if (name == "--no-ids") {
     options->no_ids = true;
+  } else if (name == "--no-usage") {
+    options->no_usage = true;
+  } else if (name == "--vocabulary") {
+    options->vocabulary = std::atoll(value.c_str());
   } else if (name == "--log") {
     options->log = value;
   } else if (name == "--times") {
