@@ -344,7 +344,9 @@ ALERT_SERIES = {
         {'vllm:time_to_first_token_seconds_bucket{le="10.0"}': "0+58x20",
          'vllm:time_to_first_token_seconds_bucket{le="20.0"}': "0+60x20",
          'vllm:time_to_first_token_seconds_bucket{le="+Inf"}': "0+60x20"}),
-    "RefrainCacheTooSmall": ({"vllm:num_preemptions_total": "0+60x20", "vllm:kv_cache_usage_perc": "1x20"},
+    # Each preemption frees what the request had: the share dips just where the cache is too small.
+    "RefrainCacheTooSmall": ({"vllm:num_preemptions_total": "0+60x20",
+                              "vllm:kv_cache_usage_perc": "1 0.8 " * 10},
                              {"vllm:num_preemptions_total": "0+60x20",
                               "vllm:kv_cache_usage_perc": "0.9x20"}),
     "RefrainCorruptedRequests": ({"vllm:corrupted_requests_total": "0x10 1x10"},
