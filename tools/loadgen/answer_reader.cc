@@ -113,7 +113,7 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     // Tokens without text (an end token, part of a character) are known by usage only.
     const bool only_now = tokens_ == 0 && event->tokens == 0 && event->finish_reason.has_value();
     const int32_t tokens = only_now ? 1 : event->tokens;
-    if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->text, event->token_ids);
+    if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->content, event->token_ids);
     tokens_ += tokens;
     return true;
   }

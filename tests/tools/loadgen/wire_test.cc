@@ -340,6 +340,22 @@ TEST(AnswerReader, UsageSaysWhetherAnEndAloneIsAToken) {
   EXPECT_EQ(kind("1"), "none");
 }
 
+// Chat templates drop it, and a server that has both names says it twice.
+TEST(AnswerReader, ReasoningCountsAndIsNotWhatAChatGoesOnWith) {
+  const Outcome outcome =
+      Read(Chunked({R"(data: {"choices":[{"delta":{"reasoning_content":"hm","reasoning":"hm"}}]})",
+                    "\n\n", R"(data: {"choices":[{"delta":{"reasoning":"so"}}]})", "\n\n",
+                    R"(data: {"choices":[{"delta":{"content":"yes"},"finish_reason":"stop"}]})",
+                    "\n\ndata: [DONE]\n\n"}),
+           4096, false);
+  EXPECT_FALSE(outcome.end.failure.has_value());
+  EXPECT_EQ(outcome.received.count, 3);
+  EXPECT_EQ(outcome.received.said, "yes");
+  const auto both = DecodeEvent(
+      R"({"choices":[{"delta":{"reasoning_content":"hm","reasoning":"hm","content":"a"}}]})");
+  EXPECT_EQ(both->text, "hma");
+}
+
 // --- addresses and options ---
 
 TEST(Target, TakesHostPortAndPath) {
