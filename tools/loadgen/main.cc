@@ -66,10 +66,21 @@ absl::StatusOr<std::optional<PromptForm>> ChooseForm(const Bench& bench) {
   if (bench.options.workload == WorkloadKind::kOwnLines) return std::optional<PromptForm>();
   if (!IsMadeUp(bench.options)) return PromptForm::kChat;
   if (!bench.options.grpc_address.empty()) return PromptForm::kTokenIds;
-  const auto takes_ids =
-      TakesTokenIds(bench.target, bench.api_key, bench.model, bench.options.token_range.low);
-  if (!takes_ids.ok()) return takes_ids.status();
-  return *takes_ids ? PromptForm::kTokenIds : PromptForm::kText;
+  const auto takes = [&](int32_t id) {
+    return TakesTokenIds(bench.target, bench.api_key, bench.model, id);
+  };
+  constexpr int32_t kInAnyVocabulary = 3;
+  const int32_t highest = bench.options.token_range.high - 1;
+  const auto takes_highest = takes(highest);
+  if (!takes_highest.ok()) return takes_highest.status();
+  if (*takes_highest) return PromptForm::kTokenIds;
+  // Words would be another load than was asked for where only the ids are wrong.
+  const auto takes_any = takes(kInAnyVocabulary);
+  if (!takes_any.ok()) return takes_any.status();
+  if (!*takes_any) return PromptForm::kText;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the server takes token ids, but not ", highest,
+                   ": --token-range=LOW:HIGH must lie within the model's vocabulary"));
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
@@ -242,6 +253,25 @@ struct Measured {
   absl::Status ended_early;  // why it did; what was measured before stands
 };
 
+constexpr const char* FormName(std::optional<PromptForm> form) {
+  if (!form.has_value()) return "auto";
+  switch (*form) {
+    case PromptForm::kTokenIds:
+      return "token_ids";
+    case PromptForm::kText:
+      return "text";
+    case PromptForm::kChat:
+      return "chat";
+  }
+  return "";
+}
+
+// What all runs of a call share.
+std::string CallTable(const Bench& bench) {
+  return absl::StrCat("seed               ", bench.options.seed, "\nprompt form        ",
+                      FormName(bench.form), "\n");
+}
+
 // Adds a run, also part of one. Its error, too.
 absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
                     Measured* measured) {
@@ -251,8 +281,7 @@ absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
   const ReportedRun& added = measured->runs.back();
   if (print) {
     const bool first = measured->runs.size() == 1;
-    std::printf("%s%s\n",
-                first ? absl::StrCat("seed               ", bench->options.seed, "\n").c_str() : "",
+    std::printf("%s%s\n", first ? CallTable(*bench).c_str() : "",
                 RunTable(added, bench->options.slo).c_str());
     std::fflush(stdout);
   }
@@ -306,19 +335,6 @@ Measured Measure(Bench* bench, bool print) {
     measured.ended_early = AddRun(bench, std::nullopt, print, &measured);
   }
   return measured;
-}
-
-constexpr const char* FormName(std::optional<PromptForm> form) {
-  if (!form.has_value()) return "auto";
-  switch (*form) {
-    case PromptForm::kTokenIds:
-      return "token_ids";
-    case PromptForm::kText:
-      return "text";
-    case PromptForm::kChat:
-      return "chat";
-  }
-  return "";
 }
 
 Json ResultJson(const Bench& bench, const Measured& measured,

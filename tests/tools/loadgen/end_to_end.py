@@ -84,6 +84,16 @@ class Answers(unittest.TestCase):
                 self.assertEqual(sent[0][:20], sent[1][:20])
                 self.assertNotEqual(sent[0][20:], sent[1][20:])
 
+    def test_made_up_ids_beyond_the_vocabulary_do_not_become_words(self):
+        with responder("--vocabulary=512") as server:
+            load = [f"--url={server.url}", "--requests=3", "--rate=100", *SMALL]
+            for options in ([], ["--token-range=3:513"]):
+                done = loadgen(*load, *options, expect=2)
+                self.assertIn("--token-range", done.stderr)
+                self.assertEqual(done.stdout, "")
+            table = loadgen(*load, "--token-range=3:512").stdout
+        self.assertRegex(table, r"(?m)^prompt form +token_ids$")
+
     def test_a_call_sends_no_prompt_of_the_one_before_unless_the_seed_is_its(self):
         def prompts(*options):
             with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:

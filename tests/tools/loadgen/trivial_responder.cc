@@ -236,6 +236,9 @@ class Responder {
     if (options_.no_ids && body.find("\"prompt\":[") != std::string::npos) {
       return Send(fd, Whole(400, R"({"error":{"message":"prompt must be a string"}})"));
     }
+    if (HighestId(body) >= options_.vocabulary) {
+      return Send(fd, Whole(400, R"({"error":{"message":"no such token"}})"));
+    }
     if (log_.is_open()) log_ << body << std::endl;
     connection->chat = path == "/v1/chat/completions";
     connection->tokens = NumberBehind(body, "\"max_tokens\":", 16);
@@ -258,6 +261,16 @@ class Responder {
     const size_t end = body.find(']', begin);
     return 1 + std::count(body.begin() + static_cast<ptrdiff_t>(begin),
                           body.begin() + static_cast<ptrdiff_t>(end), ',');
+  }
+
+  static int64_t HighestId(const std::string& body) {
+    size_t at = body.find("\"prompt\":[");
+    if (at == std::string::npos) return -1;
+    int64_t highest = -1;
+    for (at = body.find('[', at); body[at] != ']'; at = body.find_first_of(",]", at + 1)) {
+      highest = std::max<int64_t>(highest, std::atoll(body.c_str() + at + 1));
+    }
+    return highest;
   }
 
   void SendMetrics(int fd) {
