@@ -360,7 +360,7 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
   if (path == "-") {
     std::printf("%s\n", text.c_str());
-    return absl::OkStatus();
+    return FlushStandardOutput();
   }
   std::ofstream out(path);
   out << text << '\n';
@@ -395,6 +395,8 @@ int Main(const std::vector<std::string>& arguments) {
   if (!measured.ended_early.ok()) return Complain(measured.ended_early);
   const bool any = std::any_of(measured.runs.begin(), measured.runs.end(),
                                [](const ReportedRun& run) { return run.result.completed > 0; });
+  const absl::Status printed = FlushStandardOutput();
+  if (!printed.ok()) return Complain(printed);
   return any ? 0 : kNothingSucceeded;
 }
 

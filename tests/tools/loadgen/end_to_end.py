@@ -449,6 +449,16 @@ class CommandLine(unittest.TestCase):
         self.assertIn("--json: cannot write no/such/out.json: No such file", done.stderr)
         self.assertEqual(done.stdout, "")
 
+    def test_a_result_that_could_not_be_printed_is_no_success(self):
+        with responder() as server:
+            for options in (["--json=-"], []):
+                with open("/dev/full", "w") as full:
+                    done = subprocess.run(
+                        [LOADGEN, f"--url={server.url}", "--requests=1", "--rate=100", *options,
+                         *SMALL], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("cannot write to standard output", done.stderr)
+
     def test_the_progress_bar_is_for_terminals_only(self):
         with responder("--token-delay-us=100000") as server:
             command = [LOADGEN, f"--url={server.url}", "--requests=3", "--rate=100", *SMALL]
