@@ -1,5 +1,6 @@
 #include "tools/loadgen/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -306,6 +307,15 @@ absl::Status CheckTogether(const Options& options) {
   }
   if (options.sweep.has_value() && options.load.kind != LoopKind::kOpen) {
     return refuse("--sweep raises --rate: it needs --arrivals=poisson, gamma or constant");
+  }
+  if (options.sweep.has_value()) {
+    std::vector<double> rates = options.sweep->rates;
+    if (rates.empty()) rates.push_back(options.sweep->start);
+    const double highest = *std::max_element(rates.begin(), rates.end());
+    if (highest > options.sweep->most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--sweep: ", highest, " is above --sweep-max=", options.sweep->most));
+    }
   }
   if (options.sweep.has_value() && options.slo.limits.empty()) {
     return refuse("--sweep needs --slo: what has to hold?");

@@ -420,6 +420,16 @@ TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
             std::string::npos);
 }
 
+TEST(Options, NoRateOfASweepIsAboveItsMaximum) {
+  const auto error = [](const char* sweep, const char* most) {
+    return OptionError({"--url=http://a:1", "--slo=e2e:1", sweep, most});
+  };
+  EXPECT_EQ(error("--sweep=8", "--sweep-max=4"), "--sweep: 8 is above --sweep-max=4");
+  EXPECT_EQ(error("--sweep=1,16,2", "--sweep-max=8"), "--sweep: 16 is above --sweep-max=8");
+  EXPECT_EQ(error("--sweep=4", "--sweep-max=4"), "");
+  EXPECT_EQ(error("--sweep=1,4", "--sweep-max=4"), "");
+}
+
 TEST(Options, EveryOptionOfTheHelpIsOne) {
   const std::string help = kHelp;
   size_t found = 0;
