@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -271,6 +273,14 @@ std::map<std::string, Set> ResultFlags(Options* o) {
           {"label", Text(&o->label)}};
 }
 
+// A pipe, say. Of what is not there another error tells.
+bool CanBeReadOnlyOnce(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) &&
+         !std::filesystem::is_regular_file(path, ignored) &&
+         !std::filesystem::is_directory(path, ignored);
+}
+
 absl::Status CheckTogether(const Options& options) {
   const auto refuse = [](const char* text) { return absl::InvalidArgumentError(text); };
   if (options.url.empty() && options.grpc_address.empty()) {
@@ -287,6 +297,10 @@ absl::Status CheckTogether(const Options& options) {
   }
   const bool repeats = options.repeat != Repeat::kOff;
   if (made_up && repeats) return refuse("--repeat is for workloads that read a file");
+  if (repeats && CanBeReadOnlyOnce(options.file)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--repeat: ", options.file, " can be read only once"));
+  }
   if (made_up && options.turns == 0) {
     return refuse("--turns=0 (as recorded) needs a recorded --workload; valid here: from 1");
   }

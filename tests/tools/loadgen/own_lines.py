@@ -73,5 +73,15 @@ class OwnLines(unittest.TestCase):
         self.assertEqual((run["completed"], run["failed"]), (5, 0))
 
 
+    def test_a_pipe_cannot_be_repeated(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        with responder() as server:
+            for repeat in ("on", "same"):
+                done = loadgen(f"--url={server.url}", "--workload=jsonl", f"--file={pipe}",
+                               f"--repeat={repeat}", expect=2)
+                self.assertIn(f"--repeat: {pipe} can be read only once", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=1)
