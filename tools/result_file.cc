@@ -1,6 +1,7 @@
 #include "tools/result_file.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +22,12 @@ absl::Status CheckResultFile(const std::string& path) {
   // Where the path is a link to nothing, what it leads to was made.
   if (is_new) std::filesystem::remove(std::filesystem::canonical(path, ignored), ignored);
   return absl::OkStatus();
+}
+
+absl::Status FlushStandardOutput() {
+  // The reason of an earlier failure is gone.
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  return absl::UnavailableError("cannot write to standard output");
 }
 
 }  // namespace refrain

@@ -12,6 +12,10 @@ namespace refrain {
 // would look like a result. An empty path and "-" are no files.
 absl::Status CheckResultFile(const std::string& path);
 
+// UNAVAILABLE when something that was printed to standard output could not be written, as on a full
+// disk.
+absl::Status FlushStandardOutput();
+
 }  // namespace refrain
 
 #endif  // REFRAIN_TOOLS_RESULT_FILE_H_

@@ -116,6 +116,31 @@ def test_a_run_with_failures_or_without_answers_keeps_no_slo(run):
     assert rate_points.point_table(bench.sweep, 2048)[2].endswith("| no |")
 
 
+def test_answers_that_were_cut_keep_no_slo_and_are_shown():
+    cut = run_of(10.0) | {"short_answers": 2}
+    bench = Bench(lambda task, attempt: cut if attempt == 1 else run_of(10.0) | {"short_answers": 0},
+                  servers=[OURS], rates=[1.0], repeats=2).go()
+    assert bench.sweep.held(OURS, 2048, 1.0) is False
+    head, _, row = rate_points.point_table(bench.sweep, 2048)
+    column = head.split(" | ").index("cut")
+    assert row.split(" | ")[column] == "2" and row.endswith("| no |")
+
+
+@pytest.mark.parametrize("server, reached", [(OURS, False), ("vLLM", None)])
+def test_cut_answers_count_against_us_and_never_for_us(server, reached):
+    bench = Bench(lambda task, attempt: run_of(10.0 if task.rate <= 2 else 300.0)
+                  | {"short_answers": int(task.server == server)}).go()
+    judged = verdict(bench)
+    assert judged.reached is reached
+    assert ("answers of vLLM were cut" in judged.text) is (reached is None)
+
+
+@pytest.mark.parametrize("members", [{}, {"short_answers": None}, {"short_answers": 0}])
+def test_where_no_answer_is_known_to_be_cut_the_latency_counts(members):
+    bench = Bench(lambda task, attempt: run_of(10.0) | members, servers=[OURS], rates=[1.0]).go()
+    assert bench.sweep.held(OURS, 2048, 1.0) is True
+
+
 def test_a_disturbed_try_is_made_again_and_its_numbers_count_nowhere():
     bench = Bench(lambda task, attempt: 900.0 if attempt == 0 else 100.0, rates=[1.0],
                   servers=[OURS]).go(foreign=lambda task, attempt: 0.5 if attempt == 0 else 0.0)

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import interruption
@@ -51,6 +52,25 @@ def test_a_server_that_ended_is_told(tmp_path, script, status):
             server.wait_until_up()
     server.stop()
     server.stop()
+
+
+def test_logs_are_kept_where_something_failed_and_the_error_says_where(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with servers.log_folder("bench-") as folder:
+        assert folder.parent == tmp_path
+    assert not folder.exists()
+    server = server_of("echo why; exit 1")
+    with pytest.raises(load.RequestError) as error:
+        with servers.log_folder("bench-") as folder:
+            server.spawn(folder)
+            server.wait_until_up()
+    log = pathlib.Path(str(error.value).rpartition("see ")[2])
+    assert log.parent == folder and log.read_text() == "why\n"
+    with pytest.raises(SystemExit):
+        with servers.log_folder("bench-") as folder:
+            sys.exit(130)
+    assert not folder.exists()
 
 
 # As vLLM's engine, where its API server dies.

@@ -47,6 +47,24 @@ def test_finds_packages_whatever_the_users_language(environment, tmp_path):
     assert {"bazel-bootstrap", "libboost1.81-dev", "zlib1g-dev"} <= names_installed(tmp_path)
 
 
+# apt-get install would ask to lift the hold.
+def test_a_package_on_hold_is_there(environment, tmp_path):
+    query = tmp_path / "dpkg-query"
+    query.write_text("""#!/bin/bash
+for name in "$@"; do
+  case $name in
+    git) echo "hi  $name" ;;
+    zlib1g-dev) echo "rc  $name" ;;
+    [a-z]*) echo "ii  $name" ;;
+  esac
+done
+""")
+    done = set_up(environment)
+    assert done.returncode == 0, done.stderr
+    assert "git" not in names_installed(tmp_path)
+    assert "zlib1g-dev" in names_installed(tmp_path)
+
+
 def test_takes_the_other_name_where_a_release_has_only_that(environment, tmp_path):
     done = set_up(environment, ABSENT="libboost1.81-dev")
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,7 @@
 """tools/bench/thread_scaling: what it reads from the benchmarks, and its table."""
 
+import pathlib
+
 import pytest
 
 MODEL = """\
@@ -35,6 +37,13 @@ def test_table_is_relative_to_its_first_row(tool):
     lines = tool.table({1: [100.0, 10, 1, 2, 4], 8: [650.0, 15, 2, 8, 30]}).splitlines()
     assert lines[2].startswith("| 1 | 100 (1.00) | 10 (1.00) |")
     assert lines[3] == "| 8 | 650 (6.50) | 15 (1.50) | 2 (2.00) | 8 (4.00) | 30 (7.50) |"
+
+
+def test_the_model_is_where_fetch_model_keeps_it(load_tool, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert load_tool("thread_scaling").MODEL.is_relative_to(tmp_path / "refrain" / "models")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert load_tool("thread_scaling").MODEL.is_relative_to(pathlib.Path.home() / ".cache")
 
 
 def test_powers_of_two_and_all(tool, monkeypatch):

@@ -19,9 +19,13 @@ MOST_THROWN_AWAY = 2
 
 
 def normalized_ms(run: dict) -> float:
-    """Mean normalized latency; infinite where a request failed or none was answered."""
+    """Mean normalized latency; infinite where a request failed, was cut short, or none was answered.
+
+    A server that cuts answers has less to do than the others.
+    """
     latency = run["latency_ms"]["normalized"]
-    return latency["mean"] if run["failed"] == 0 and latency["count"] > 0 else math.inf
+    whole = run["failed"] == 0 and not run.get("short_answers")
+    return latency["mean"] if whole and latency["count"] > 0 else math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +132,10 @@ class Sweep:
         return max((rate for rate in self.rates_of(server, shared)
                     if broken is None or rate < broken), default=None)
 
+    def has_cut_answers(self, server: str, shared: int) -> bool:
+        return any(point["run"].get("short_answers") for rate in self.rates_of(server, shared)
+                   for point in self.kept(server, shared, rate))
+
     def median_run(self, server: str, shared: int, rate: float) -> dict:
         """loadgen's report of a run with the medians of the tries that count in it."""
         runs = [point["run"] for point in self.kept(server, shared, rate)]
@@ -139,6 +147,7 @@ class Sweep:
                 summary[name] = statistics.median(one[name] for one in answered)
         merged["completed"] = statistics.median(run["completed"] for run in runs)
         merged["failed"] = max(run["failed"] for run in runs)
+        merged["short_answers"] = max(run.get("short_answers") or 0 for run in runs)
         return merged
 
 
@@ -152,6 +161,9 @@ def judge(sweep: Sweep, shared: int, ours: str, peers: list[str]) -> Verdict:
     peers = [name for name in peers if sweep.rates_of(name, shared)]
     if not peers or not sweep.rates_of(ours, shared):
         return Verdict(None, "No goal is judged: ours and a peer are needed.")
+    # What answers only in part holds no rate, which would be to our advantage.
+    if cut := [name for name in peers if sweep.has_cut_answers(name, shared)]:
+        return Verdict(None, f"No goal is judged: answers of {', '.join(cut)} were cut.")
     our_rate = sweep.highest_unbroken(ours, shared) or 0.0
     best = max(peers, key=lambda name: sweep.highest_held(name, shared) or 0.0)
     rate = sweep.highest_held(best, shared)
@@ -176,7 +188,7 @@ def judge(sweep: Sweep, shared: int, ours: str, peers: list[str]) -> Verdict:
 def point_table(sweep: Sweep, shared: int) -> list[str]:
     """Every rate of every server as rows of Markdown."""
     lines = ["| server | req/s | tries | normalized, ms/token | TTFT mean / p99, ms | TPOT, ms | "
-             "failed | foreign CPU | held |", "|---|---|---|---|---|---|---|---|---|"]
+             "failed | cut | foreign CPU | held |", "|---|---|---|---|---|---|---|---|---|---|"]
     for server in sweep.plan.servers:
         for rate in sweep.rates_of(server, shared):
             run = sweep.median_run(server, shared, rate)
@@ -192,7 +204,8 @@ def point_table(sweep: Sweep, shared: int) -> list[str]:
                 + (f" | {latency['normalized']['mean']:.0f} | {latency['ttft']['mean']:.0f} / "
                    f"{latency['ttft']['p99']:.0f} | {tpot}"
                    if answered else " | - | - | -")
-                + f" | {run['failed']} | {100 * max(p['foreign_share'] for p in kept):.0f} % | "
+                + f" | {run['failed']} | {run['short_answers']} | "
+                + f"{100 * max(p['foreign_share'] for p in kept):.0f} % | "
                 + ("yes" if sweep.held(server, shared, rate) else "no") + " |")
     return lines
 

@@ -1,12 +1,16 @@
 """Starts and stops what is measured: refraind and its peers, each at its best settings."""
 
 import collections.abc
+import contextlib
 import dataclasses
 import http.client
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 
 import free_ports
@@ -15,6 +19,21 @@ import load
 
 START_TIMEOUT_S = 600
 STOP_TIMEOUT_S = 20
+
+
+@contextlib.contextmanager
+def log_folder(prefix: str) -> collections.abc.Iterator[pathlib.Path]:
+    """A new folder for what servers print; it stays where an error ends the block, to be read."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    except Exception:
+        print(f"logs are kept in {folder}", file=sys.stderr)
+        raise
+    except BaseException:  # an interruption
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
 
 
 @dataclasses.dataclass
@@ -27,6 +46,7 @@ class Server:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     port: int = 0
     process: subprocess.Popen | None = None
+    log: pathlib.Path | None = None  # of the start before, too
 
     @property
     def pid(self) -> int:
@@ -36,7 +56,8 @@ class Server:
     def spawn(self, log_folder: pathlib.Path) -> None:
         """Starts it; returns at once. It ends with this program, however that ends."""
         self.port = free_ports.free_port()
-        with open(log_folder / f"{self.name}.log", "wb") as log:
+        self.log = log_folder / f"{self.name}.log"
+        with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [part.replace("{port}", str(self.port)) for part in self.command],
                 env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log,
@@ -61,7 +82,7 @@ class Server:
             raise load.RequestError(f"{self.name} was not started")
         if (end := self._end()) is not None:
             status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-            raise load.RequestError(f"{self.name} ended with status {status}; see its log")
+            raise load.RequestError(f"{self.name} ended with status {status}; see {self.log}")
 
     def wait_until_up(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -226,7 +226,8 @@ int Main(int argc, char** argv) {
       return 2;
     }
   }
-  return 0;
+  const absl::Status printed = FlushStandardOutput();
+  return printed.ok() ? 0 : Complain(printed);
 }
 
 }  // namespace

@@ -70,6 +70,8 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
       return Failure{"broken_stream", "the connection ended inside the answer"};
     }
     if (!saw_done_) return Failure{"broken_stream", "the answer ended without [DONE]"};
+    // An end alone was taken for a token, which usage may deny.
+    if (end_.output_tokens == 0) return Failure{"no_tokens", "usage says 0 output tokens"};
     if (tokens_ == 0) return Failure{"no_tokens", "the answer holds no token"};
     if (!end_.finished_s.has_value())
       return Failure{"broken_stream", "the answer ended without a finish_reason"};
@@ -111,7 +113,7 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     // Tokens without text (an end token, part of a character) are known by usage only.
     const bool only_now = tokens_ == 0 && event->tokens == 0 && event->finish_reason.has_value();
     const int32_t tokens = only_now ? 1 : event->tokens;
-    if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->text, event->token_ids);
+    if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->content, event->token_ids);
     tokens_ += tokens;
     return true;
   }

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace refrain::loadgen {
 
-Conversation::Conversation(Session session, PromptForm form, Backend* backend, Recorder* recorder,
+Conversation::Conversation(Session session, Requests requests, Backend* backend, Recorder* recorder,
                            Ended ended)
     : session_(std::move(session)),
+      sets_most_tokens_(requests.sets_most_tokens),
       backend_(backend),
       recorder_(recorder),
       ended_(std::move(ended)) {
-  request_.form = form;
+  request_.form = requests.form;
 }
 
 bool Conversation::Prepare() {
@@ -27,6 +30,7 @@ bool Conversation::Prepare() {
   }
   answer_text_.clear();
   answer_ids_.clear();
+  ids_received_ = 0;
   Turn& turn = session_.turns[next_turn_++];
   request_.token_ids.insert(request_.token_ids.end(), turn.token_ids.begin(), turn.token_ids.end());
   if (request_.form == PromptForm::kText) {
@@ -61,7 +65,7 @@ bool Conversation::lacks_answer_ids() const {
   return request_.wants_token_ids && !failed() && answer_ids_.empty();
 }
 
-void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view text,
+void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view content,
                             std::span<const int32_t> ids) {
   if (record_.output_tokens == 0) {
     record_.first_token_s = at_s;
@@ -71,8 +75,9 @@ void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view text,
   }
   record_.last_token_s = at_s;
   record_.output_tokens += tokens;
+  ids_received_ += static_cast<int64_t>(ids.size());
   if (!has_more_turns()) return;
-  answer_text_.append(text);
+  answer_text_.append(content);
   answer_ids_.insert(answer_ids_.end(), ids.begin(), ids.end());
 }
 
@@ -84,13 +89,30 @@ void Conversation::OnEnd(double at_s, const AnswerEnd& end) {
   record_.resent = end.resent;
   record_.input_tokens =
       end.prompt_tokens.value_or(static_cast<int32_t>(request_.token_ids.size()));
+  const bool all_have_ids = ids_received_ > 0 && ids_received_ == record_.output_tokens;
   if (end.output_tokens.has_value()) {
+    if (!record_.failure.has_value()) record_.failure = FindUntruth(*end.output_tokens);
     record_.output_tokens = *end.output_tokens;
-    record_.is_short = *end.output_tokens < request_.output_tokens;
+  }
+  // Events are no measure: there are tokens without text.
+  if (end.output_tokens.has_value() || all_have_ids) {
+    record_.is_short = record_.output_tokens < request_.output_tokens;
   }
   record_.cached_tokens = end.cached_tokens;
   recorder_->Ended(record_);
   ended_(this);
+}
+
+std::optional<Failure> Conversation::FindUntruth(int32_t told_tokens) const {
+  if (sets_most_tokens_ && told_tokens > request_.output_tokens) {
+    return Failure{"bad_answer", absl::StrCat("usage says ", told_tokens, " output tokens, of ",
+                                              request_.output_tokens, " asked for")};
+  }
+  if (told_tokens < ids_received_) {
+    return Failure{"bad_answer", absl::StrCat("usage says ", told_tokens, " output tokens, and ",
+                                              ids_received_, " token ids came")};
+  }
+  return std::nullopt;
 }
 
 }  // namespace refrain::loadgen

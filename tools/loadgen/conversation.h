@@ -20,8 +20,14 @@ class Conversation final : public AnswerSink {
  public:
   // `ended` is called last, and may end this object.
   using Ended = std::function<void(Conversation*)>;
+  // How its turns are asked.
+  struct Requests {
+    PromptForm form = PromptForm::kTokenIds;
+    bool sets_most_tokens = true;  // as in LoadOptions
+  };
 
-  Conversation(Session session, PromptForm form, Backend* backend, Recorder* recorder, Ended ended);
+  Conversation(Session session, Requests requests, Backend* backend, Recorder* recorder,
+               Ended ended);
 
   // Makes the bytes of the next request; false when there are no more turns.
   bool Prepare();
@@ -42,12 +48,16 @@ class Conversation final : public AnswerSink {
   bool lacks_answer_ids() const;
 
   // --- AnswerSink ---
-  void OnTokens(double at_s, int32_t tokens, std::string_view text,
+  void OnTokens(double at_s, int32_t tokens, std::string_view content,
                 std::span<const int32_t> ids) override;
   void OnEnd(double at_s, const AnswerEnd& end) override;
 
  private:
+  // Why what `usage` says of an answer's tokens cannot be.
+  std::optional<Failure> FindUntruth(int32_t told_tokens) const;
+
   Session session_;
+  const bool sets_most_tokens_;
   Backend* const backend_;
   Recorder* const recorder_;
   const Ended ended_;
@@ -57,6 +67,7 @@ class Conversation final : public AnswerSink {
   RequestRecord record_;
   std::string answer_text_;
   std::vector<int32_t> answer_ids_;
+  int64_t ids_received_ = 0;  // of the answer
 };
 
 }  // namespace refrain::loadgen

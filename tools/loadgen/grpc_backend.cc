@@ -163,6 +163,8 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
     if (sink_ == nullptr) return;
     if (!status.ok()) {
       end_.failure = FailureOf(status, had_tokens_);
+    } else if (end_.output_tokens == 0) {
+      end_.failure = Failure{"no_tokens", "usage says 0 output tokens"};
     } else if (!had_tokens_) {
       end_.failure = Failure{"no_tokens", "the answer holds no token"};
     } else if (!end_.finished_s.has_value()) {

@@ -1,5 +1,6 @@
 #include "tools/loadgen/load_run.h"
 
+#include <algorithm>
 #include <deque>
 #include <unordered_map>
 #include <unordered_set>
@@ -95,8 +96,9 @@ class LoadRun::State {
     const PromptForm form = (*session)->form.value_or(options_.form);
     if (!FitsForm(form, **session)) return nullptr;
     *start_s = (*session)->start_s;
-    auto made = std::make_unique<Conversation>(**std::move(session), form, backend_, recorder_,
-                                               [this](Conversation* c) { OnEnded(c); });
+    auto made = std::make_unique<Conversation>(
+        **std::move(session), Conversation::Requests{form, options_.sets_most_tokens}, backend_,
+        recorder_, [this](Conversation* c) { OnEnded(c); });
     Conversation* conversation = made.get();
     conversations_[conversation] = std::move(made);
     still_to_send_.insert(conversation);
@@ -164,16 +166,18 @@ class LoadRun::State {
       return false;
     }
     ++planned_;
+    last_planned_s_ = std::max(last_planned_s_, planned_s);
     conversation->Plan(planned_s);
     return true;
   }
 
-  // The last request has been planned.
+  // The last request has been planned; it may be due much later.
   void Drain() {
     no_more_sessions_ = true;
     if (stopping_) return;
     stopping_ = true;
-    loop_->CallAt(loop_->NowS() + options_.drain_s, [this] { GiveUpAll(); });
+    loop_->CallAt(std::max(loop_->NowS(), last_planned_s_) + options_.drain_s,
+                  [this] { GiveUpAll(); });
   }
 
   void GiveUpAll() {
@@ -252,6 +256,7 @@ class LoadRun::State {
   std::optional<double> first_start_s_;
   double last_start_s_ = 0;
   int64_t planned_ = 0;
+  double last_planned_s_ = 0;
   bool no_more_sessions_ = false;
   bool stopping_ = false;  // no request is planned any more
   bool aborted_ = false;

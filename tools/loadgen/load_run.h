@@ -31,6 +31,8 @@ struct LoadOptions {
   double drain_s = 60;         // after the last was planned; what is under way then is "unfinished"
   int32_t most_in_flight = 0;  // others wait here, which counts as their latency; 0: no limit
   PromptForm form = PromptForm::kTokenIds;  // of sessions without their own
+  // Whether what a turn asks for is the limit that its request has: usage above it is then untrue.
+  bool sets_most_tokens = true;
 };
 
 // Puts one load on a server, from the first request to the end of the last.

@@ -66,10 +66,21 @@ absl::StatusOr<std::optional<PromptForm>> ChooseForm(const Bench& bench) {
   if (bench.options.workload == WorkloadKind::kOwnLines) return std::optional<PromptForm>();
   if (!IsMadeUp(bench.options)) return PromptForm::kChat;
   if (!bench.options.grpc_address.empty()) return PromptForm::kTokenIds;
-  const auto takes_ids =
-      TakesTokenIds(bench.target, bench.api_key, bench.model, bench.options.token_range.low);
-  if (!takes_ids.ok()) return takes_ids.status();
-  return *takes_ids ? PromptForm::kTokenIds : PromptForm::kText;
+  const auto takes = [&](int32_t id) {
+    return TakesTokenIds(bench.target, bench.api_key, bench.model, id);
+  };
+  constexpr int32_t kInAnyVocabulary = 3;
+  const int32_t highest = bench.options.token_range.high - 1;
+  const auto takes_highest = takes(highest);
+  if (!takes_highest.ok()) return takes_highest.status();
+  if (*takes_highest) return PromptForm::kTokenIds;
+  // Words would be another load than was asked for where only the ids are wrong.
+  const auto takes_any = takes(kInAnyVocabulary);
+  if (!takes_any.ok()) return takes_any.status();
+  if (!*takes_any) return PromptForm::kText;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the server takes token ids, but not ", highest,
+                   ": --token-range=LOW:HIGH must lie within the model's vocabulary"));
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> ConnectHttp(Bench* bench) {
@@ -147,11 +158,19 @@ void AbortIfInterrupted(LoadRun* run) {
   if (InterruptedBy().has_value()) run->Abort(absl::CancelledError("interrupted"));
 }
 
+// Whether each request's limit of tokens is its turn's, and usage counts those of its answer only.
+bool SetsMostTokens(const Options& options) {
+  const auto is_changed = [&](const char* name) { return options.extra_body.contains(name); };
+  return !is_changed("max_tokens") && !is_changed("max_completion_tokens") &&
+         !is_changed("best_of");
+}
+
 absl::Status WarmUp(Bench* bench) {
   if (bench->options.warmup_requests == 0) return absl::OkStatus();
   LoadOptions load = {
       .kind = LoopKind::kClosed, .users = 1, .most_requests = bench->options.warmup_requests};
   if (bench->form.has_value()) load.form = *bench->form;
+  load.sets_most_tokens = SetsMostTokens(bench->options);
   Recorder recorder{Slo{}};
   LoadRun run(load, bench->workload.get(), bench->backend.get(), &bench->loop, &recorder);
   run.OnProgress([&](double) { AbortIfInterrupted(&run); });
@@ -187,6 +206,7 @@ absl::StatusOr<ReportedRun> RunOnce(Bench* bench, std::optional<double> rate_per
   const Options& options = bench->options;
   LoadOptions load = options.load;
   if (bench->form.has_value()) load.form = *bench->form;
+  load.sets_most_tokens = SetsMostTokens(options);
   if (rate_per_s.has_value()) load.arrivals.rate_per_s = *rate_per_s;
   ReportedRun reported;
   if (load.kind == LoopKind::kOpen) reported.rate_per_s = load.arrivals.rate_per_s;
@@ -233,6 +253,25 @@ struct Measured {
   absl::Status ended_early;  // why it did; what was measured before stands
 };
 
+constexpr const char* FormName(std::optional<PromptForm> form) {
+  if (!form.has_value()) return "auto";
+  switch (*form) {
+    case PromptForm::kTokenIds:
+      return "token_ids";
+    case PromptForm::kText:
+      return "text";
+    case PromptForm::kChat:
+      return "chat";
+  }
+  return "";
+}
+
+// What all runs of a call share.
+std::string CallTable(const Bench& bench) {
+  return absl::StrCat("seed               ", bench.options.seed, "\nprompt form        ",
+                      FormName(bench.form), "\n");
+}
+
 // Adds a run, also part of one. Its error, too.
 absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
                     Measured* measured) {
@@ -242,8 +281,7 @@ absl::Status AddRun(Bench* bench, std::optional<double> rate_per_s, bool print,
   const ReportedRun& added = measured->runs.back();
   if (print) {
     const bool first = measured->runs.size() == 1;
-    std::printf("%s%s\n",
-                first ? absl::StrCat("seed               ", bench->options.seed, "\n").c_str() : "",
+    std::printf("%s%s\n", first ? CallTable(*bench).c_str() : "",
                 RunTable(added, bench->options.slo).c_str());
     std::fflush(stdout);
   }
@@ -299,19 +337,6 @@ Measured Measure(Bench* bench, bool print) {
   return measured;
 }
 
-constexpr const char* FormName(std::optional<PromptForm> form) {
-  if (!form.has_value()) return "auto";
-  switch (*form) {
-    case PromptForm::kTokenIds:
-      return "token_ids";
-    case PromptForm::kText:
-      return "text";
-    case PromptForm::kChat:
-      return "chat";
-  }
-  return "";
-}
-
 Json ResultJson(const Bench& bench, const Measured& measured,
                 const std::vector<std::string>& arguments) {
   Json json = {{"format", "refrain-loadgen"},         {"version", 1},
@@ -335,7 +360,7 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
   const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
   if (path == "-") {
     std::printf("%s\n", text.c_str());
-    return absl::OkStatus();
+    return FlushStandardOutput();
   }
   std::ofstream out(path);
   out << text << '\n';
@@ -370,6 +395,8 @@ int Main(const std::vector<std::string>& arguments) {
   if (!measured.ended_early.ok()) return Complain(measured.ended_early);
   const bool any = std::any_of(measured.runs.begin(), measured.runs.end(),
                                [](const ReportedRun& run) { return run.result.completed > 0; });
+  const absl::Status printed = FlushStandardOutput();
+  if (!printed.ok()) return Complain(printed);
   return any ? 0 : kNothingSucceeded;
 }
 

@@ -50,12 +50,17 @@ void AppendText(const Json& object, const char* name, std::string* text) {
   if (value != nullptr && value->is_string()) text->append(value->get_ref<const std::string&>());
 }
 
+// Under the newer of its two names, or the older; some servers have both.
+void AppendReasoning(const Json& delta, std::string* text) {
+  const char* name = Member(delta, "reasoning") != nullptr ? "reasoning" : "reasoning_content";
+  AppendText(delta, name, text);
+}
+
 void ReadChoice(const Json& choice, StreamEvent* event) {
-  AppendText(choice, "text", &event->text);
+  AppendText(choice, "text", &event->content);
   if (const Json* delta = Member(choice, "delta")) {
-    AppendText(*delta, "reasoning_content", &event->text);
-    AppendText(*delta, "reasoning", &event->text);
-    AppendText(*delta, "content", &event->text);
+    AppendReasoning(*delta, &event->text);
+    AppendText(*delta, "content", &event->content);
     if (const Json* calls = Member(*delta, "tool_calls"); calls != nullptr && calls->is_array()) {
       for (const Json& call : *calls) {
         if (const Json* function = Member(call, "function")) {
@@ -65,6 +70,7 @@ void ReadChoice(const Json& choice, StreamEvent* event) {
       }
     }
   }
+  event->text.append(event->content);
   if (const Json* ids = Member(choice, "token_ids"); ids != nullptr && ids->is_array()) {
     for (const Json& id : *ids) {
       if (id.is_number_integer()) event->token_ids.push_back(id.get<int32_t>());

@@ -27,8 +27,9 @@ std::string EncodeBody(const WireOptions& options, const GenerationRequest& requ
 
 // What one event of a stream says.
 struct StreamEvent {
-  int32_t tokens = 0;  // as many as ids, else one if there is text
-  std::string text;
+  int32_t tokens = 0;   // as many as ids, else one if there is text
+  std::string text;     // of whatever kind: reasoning and calls of tools, too
+  std::string content;  // what of it is the answer, with which a conversation goes on
   std::vector<int32_t> token_ids;
   std::optional<std::string> finish_reason;
   std::optional<int32_t> prompt_tokens;

@@ -1,9 +1,12 @@
 #include "tools/loadgen/options.h"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -270,6 +273,14 @@ std::map<std::string, Set> ResultFlags(Options* o) {
           {"label", Text(&o->label)}};
 }
 
+// A pipe, say. Of what is not there another error tells.
+bool CanBeReadOnlyOnce(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) &&
+         !std::filesystem::is_regular_file(path, ignored) &&
+         !std::filesystem::is_directory(path, ignored);
+}
+
 absl::Status CheckTogether(const Options& options) {
   const auto refuse = [](const char* text) { return absl::InvalidArgumentError(text); };
   if (options.url.empty() && options.grpc_address.empty()) {
@@ -286,6 +297,10 @@ absl::Status CheckTogether(const Options& options) {
   }
   const bool repeats = options.repeat != Repeat::kOff;
   if (made_up && repeats) return refuse("--repeat is for workloads that read a file");
+  if (repeats && CanBeReadOnlyOnce(options.file)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--repeat: ", options.file, " can be read only once"));
+  }
   if (made_up && options.turns == 0) {
     return refuse("--turns=0 (as recorded) needs a recorded --workload; valid here: from 1");
   }
@@ -306,6 +321,15 @@ absl::Status CheckTogether(const Options& options) {
   }
   if (options.sweep.has_value() && options.load.kind != LoopKind::kOpen) {
     return refuse("--sweep raises --rate: it needs --arrivals=poisson, gamma or constant");
+  }
+  if (options.sweep.has_value()) {
+    std::vector<double> rates = options.sweep->rates;
+    if (rates.empty()) rates.push_back(options.sweep->start);
+    const double highest = *std::max_element(rates.begin(), rates.end());
+    if (highest > options.sweep->most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--sweep: ", highest, " is above --sweep-max=", options.sweep->most));
+    }
   }
   if (options.sweep.has_value() && options.slo.limits.empty()) {
     return refuse("--sweep needs --slo: what has to hold?");

@@ -54,7 +54,8 @@ void Recorder::Ended(const RequestRecord& record) {
   ++result_.completed;
   result_.input_tokens += record.input_tokens;
   result_.output_tokens += record.output_tokens;
-  if (record.is_short) ++result_.short_answers;
+  if (!record.is_short.has_value()) ++result_.unknown_lengths;
+  if (record.is_short.value_or(false)) ++result_.short_answers;
   if (record.cached_tokens.has_value()) {
     result_.cached_tokens = result_.cached_tokens.value_or(0) + *record.cached_tokens;
     result_.input_tokens_of_those += record.input_tokens;

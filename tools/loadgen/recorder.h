@@ -23,7 +23,7 @@ struct RequestRecord {
   int64_t input_tokens = 0;
   int64_t output_tokens = 0;
   std::optional<int32_t> cached_tokens;
-  bool is_short = false;  // the server says that the answer has fewer tokens than were asked for
+  std::optional<bool> is_short;  // fewer tokens than were asked for; nothing: nobody says how many
   bool resent = false;
   std::optional<Failure> failure;
 };
@@ -44,6 +44,7 @@ struct RunResult {
   std::optional<int64_t> cached_tokens;  // nothing when the server never said
   int64_t input_tokens_of_those = 0;     // of the answers that it said it of
   int64_t short_answers = 0;             // of those completed
+  int64_t unknown_lengths = 0;           // of those completed: nothing says whether they are short
   int64_t resent = 0;  // requests that went out twice, for their connection was closed
   std::map<std::string, FailureCount> failures;  // by kind
   std::array<Summary, kMetrics> metrics;         // by Metric, ms, of completed requests

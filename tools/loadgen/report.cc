@@ -49,6 +49,23 @@ std::string ShortText(const RunResult& result) {
                          result.completed);
 }
 
+// Empty where all answers were to be of the length asked for, and are known to be.
+std::string LengthsText(const ReportedRun& run) {
+  const RunResult& result = run.result;
+  if (!run.exact_lengths) return "";
+  std::string text = result.short_answers > 0 ? ShortText(result) : "";
+  if (result.unknown_lengths > 0) {
+    absl::StrAppendFormat(&text, "%s%d of %d answers do not say how long they are",
+                          text.empty() ? "" : "; ", result.unknown_lengths, result.completed);
+  }
+  return text;
+}
+
+Json ShortJson(const ReportedRun& run) {
+  if (!run.exact_lengths || run.result.unknown_lengths > 0) return {};
+  return run.result.short_answers;
+}
+
 std::string HeldText(const ReportedRun& run) {
   const std::optional<bool> held = Held(run);
   if (!held.has_value()) return run.ended_early.ok() ? "no request came" : "ended early";
@@ -79,8 +96,8 @@ std::string RunTable(const ReportedRun& run, const Slo& slo) {
                           "sent again         %10d times: the server had closed the connection\n",
                           result.resent);
   }
-  if (run.exact_lengths && result.short_answers > 0) {
-    absl::StrAppend(&text, "too short          ", ShortText(result), "\n");
+  if (const std::string lengths = LengthsText(run); !lengths.empty()) {
+    absl::StrAppend(&text, "too short          ", lengths, "\n");
   }
   absl::StrAppendFormat(
       &text, "throughput         %10.2f requests/s, %.1f input tok/s, %.1f output tok/s\n",
@@ -140,9 +157,9 @@ std::string SweepTable(const std::vector<ReportedRun>& runs, const ReportedSweep
         HeldText(run));
   }
   for (const ReportedRun& run : runs) {
-    if (!run.exact_lengths || run.result.short_answers == 0) continue;
-    absl::StrAppendFormat(&text, "\nat %.4g requests/s %s\n", run.rate_per_s.value_or(0),
-                          ShortText(run.result));
+    const std::string lengths = LengthsText(run);
+    if (lengths.empty()) continue;
+    absl::StrAppendFormat(&text, "\nat %.4g requests/s %s\n", run.rate_per_s.value_or(0), lengths);
   }
   text += sweep.highest_rate_held.has_value()
               ? absl::StrFormat("\nhighest rate held: %.4g requests/s", *sweep.highest_rate_held)
@@ -164,7 +181,7 @@ Json RunJson(const ReportedRun& run, const Slo& slo) {
       {"peak_in_flight", result.peak_in_flight},
       {"input_tokens", result.input_tokens},
       {"output_tokens", result.output_tokens},
-      {"short_answers", run.exact_lengths ? Json(result.short_answers) : Json()},
+      {"short_answers", ShortJson(run)},
       {"cached_tokens", result.cached_tokens.has_value() ? Json(*result.cached_tokens) : Json()},
       {"throughput",
        {{"requests_per_s", PerSecond(result.completed, result)},

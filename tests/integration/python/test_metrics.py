@@ -317,7 +317,8 @@ ALERT_SERIES = {
     "RefrainDown": ({'up{job="refrain"}': "0x20"}, {'up{job="refrain"}': "1x20"}),
     "RefrainEngineDead": ({"refrain_model_loaded": "1x20", "refrain_engine_healthy": "0x20"},
                           {"refrain_model_loaded": "0x5 1x15", "refrain_engine_healthy": "0x5 1x15"}),
-    "RefrainLoadingForLong": ({"refrain_model_loaded": "0x20"}, {"refrain_model_loaded": "0x5 1x15"}),
+    # The unit ends a start after ten minutes, before which somebody should know.
+    "RefrainLoadingForLong": ({"refrain_model_loaded": "1x5 0x9"}, {"refrain_model_loaded": "0x5 1x15"}),
     "RefrainServerErrors": (
         {'http_requests_total{status="5xx"}': "0+2x20", 'http_requests_total{status="2xx"}': "0+90x20"},
         {'http_requests_total{status="4xx"}': "0+2x20", 'http_requests_total{status="2xx"}': "0+90x20"}),
@@ -344,7 +345,9 @@ ALERT_SERIES = {
         {'vllm:time_to_first_token_seconds_bucket{le="10.0"}': "0+58x20",
          'vllm:time_to_first_token_seconds_bucket{le="20.0"}': "0+60x20",
          'vllm:time_to_first_token_seconds_bucket{le="+Inf"}': "0+60x20"}),
-    "RefrainCacheTooSmall": ({"vllm:num_preemptions_total": "0+60x20", "vllm:kv_cache_usage_perc": "1x20"},
+    # Each preemption frees what the request had: the share dips just where the cache is too small.
+    "RefrainCacheTooSmall": ({"vllm:num_preemptions_total": "0+60x20",
+                              "vllm:kv_cache_usage_perc": "1 0.8 " * 10},
                              {"vllm:num_preemptions_total": "0+60x20",
                               "vllm:kv_cache_usage_perc": "0.9x20"}),
     "RefrainCorruptedRequests": ({"vllm:corrupted_requests_total": "0x10 1x10"},

@@ -40,6 +40,14 @@ refuses '--json: cannot write no/such/out.json: No such file' --json=no/such/out
 "$cachesim" --json=no/such/out.json "$trace" 2> /dev/null | grep -q . && fails "it replayed first"
 refuses 'no/such: cannot open' --json="$TEST_TMPDIR/none" no/such
 [[ ! -e $TEST_TMPDIR/none ]] || fails "a file without a result is left"
+# Nothing else tells of a full disk.
+for options in --json=- --answers=on; do
+  status=0
+  "$cachesim" --sizes=10 --policies=lru "$options" "$trace" > /dev/full 2> "$TEST_TMPDIR/error" ||
+    status=$?
+  [[ $status == 2 ]] || fails "exit status $status where nothing could be printed ($options)"
+  grep -q 'cannot write to standard output' "$TEST_TMPDIR/error" || fails "it does not say so"
+done
 # A path may hold any bytes, JSON only UTF-8.
 odd=$TEST_TMPDIR/$'caf\xe9.jsonl'
 cp "$trace" "$odd"

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from programs import (LOADGEN, MOONCAKE, MT_BENCH, QMSUM, REFRAIND_FAKE, SMALL, TIMEOUT_S, Server,
+from programs import (LOADGEN, MOONCAKE, MT_BENCH, QMSUM, SMALL, TIMEOUT_S,
                       distance_from_exponential, is_sanitized, json_lines, loadgen, one_run,
                       port_of_nobody, responder, run_json)
 
@@ -84,6 +84,16 @@ class Answers(unittest.TestCase):
                 self.assertEqual(sent[0][:20], sent[1][:20])
                 self.assertNotEqual(sent[0][20:], sent[1][20:])
 
+    def test_made_up_ids_beyond_the_vocabulary_do_not_become_words(self):
+        with responder("--vocabulary=512") as server:
+            load = [f"--url={server.url}", "--requests=3", "--rate=100", *SMALL]
+            for options in ([], ["--token-range=3:513"]):
+                done = loadgen(*load, *options, expect=2)
+                self.assertIn("--token-range", done.stderr)
+                self.assertEqual(done.stdout, "")
+            table = loadgen(*load, "--token-range=3:512").stdout
+        self.assertRegex(table, r"(?m)^prompt form +token_ids$")
+
     def test_a_call_sends_no_prompt_of_the_one_before_unless_the_seed_is_its(self):
         def prompts(*options):
             with tempfile.NamedTemporaryFile() as log, responder(f"--log={log.name}") as server:
@@ -129,70 +139,6 @@ class Answers(unittest.TestCase):
         self.assertAlmostEqual(trace["input_tokens"],
                                sum(line["input_length"] for line in lines) / 8, delta=50)
         self.assertEqual((short["completed"], again["completed"]), (20, 45))
-
-
-# As docs/load-testing.md has them.
-OWN_LINES = """{"prompt": "Once upon", "max_tokens": 32, "start_s": 0.5}
-{"prompt": [17, 4, 99], "max_tokens": 8}
-{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
-{"turns": [{"prompt": "Hi"}, {"prompt": "And then?", "think_s": 3}]}
-"""
-
-
-class OwnLines(unittest.TestCase):
-    """Forms in which lines of one's own go over the wire."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.lines = self.folder / "lines.jsonl"
-        self.lines.write_text(OWN_LINES)
-        self.log = self.folder / "log"
-        self.load = ["--workload=jsonl", f"--file={self.lines}", "--rate=100"]
-
-    def test_the_documented_ones_run_as_they_are(self):
-        with responder(f"--log={self.log}") as server:
-            result = run_json(server.url, *self.load)
-        run = result["runs"][0]
-        self.assertEqual((run["completed"], run["failed"]), (5, 0))
-        self.assertEqual(result["prompt_form"], "auto")
-        bodies = json_lines(self.log)
-        self.assertEqual([body.get("prompt") for body in bodies],
-                         ["Once upon", [17, 4, 99], None, None, None])
-        self.assertEqual([len(body.get("messages", [])) for body in bodies], [0, 0, 2, 1, 3])
-
-    def test_a_server_takes_them_each_as_it_is_meant(self):
-        with Server([REFRAIND_FAKE, "--model", "fake", "--listen", "127.0.0.1:0", "--grpc-listen",
-                     "127.0.0.1:0"], r"listening http=127.0.0.1:(\d+) grpc=127.0.0.1:(\d+)") as server:
-            server.wait_for(" ready ")
-            for load in ([], [f"--grpc=127.0.0.1:{server.grpc_port}"]):
-                run = one_run(server.url, *load, *self.load)
-                self.assertEqual((run["completed"], run["failed"]), (5, 0), run["failures"])
-
-    def refusal(self, *options):
-        with responder(f"--log={self.log}") as server:
-            done = loadgen(f"--url={server.url}", "--warmup=1", "--json=-", *self.load, *options,
-                           expect=2)
-        self.assertEqual((done.stdout, self.log.read_text()), ("", ""))
-        return done.stderr
-
-    def test_a_line_that_a_form_cannot_send_is_refused_before_the_load(self):
-        for form in ("text", "chat"):
-            self.assertIn(f"{self.lines}: line 2: is token ids", self.refusal(f"--prompt-form={form}"))
-        self.assertIn("line 1: is text", self.refusal("--prompt-form=token_ids"))
-        self.lines.write_text(OWN_LINES + '{"turns": [{"prompt": "Hi"}, {"prompt": [1]}]}\n')
-        self.assertIn("line 5: has turns of token ids and of text", self.refusal())
-
-    def test_a_pipe_is_read_once(self):
-        pipe = self.folder / "pipe"
-        os.mkfifo(pipe)
-        writer = subprocess.Popen(["cp", self.lines, pipe])
-        self.addCleanup(writer.wait)
-        self.addCleanup(writer.kill)
-        with responder() as server:
-            run = one_run(server.url, "--workload=jsonl", f"--file={pipe}", "--rate=100")
-        self.assertEqual((run["completed"], run["failed"]), (5, 0))
 
 
 class ExtraBody(unittest.TestCase):
@@ -258,6 +204,14 @@ class Failures(unittest.TestCase):
         self.assertEqual((run["completed"], run["short_answers"]), (6, 2))
         self.assertIn("2 of 6 answers are shorter than asked for", table)
         self.assertEqual([other["short_answers"] for other in others], [None, None])
+
+    def test_where_no_usage_came_nobody_knows_whether_answers_are_cut(self):
+        with responder("--no-usage", "--fail=short:2") as server:
+            load = ["--rate=100", "--requests=6", *SMALL]
+            run = one_run(server.url, *load)
+            table = loadgen(f"--url={server.url}", *load).stdout
+        self.assertEqual((run["completed"], run["short_answers"]), (6, None))
+        self.assertIn("6 of 6 answers do not say how long they are", table)
 
     def test_where_none_succeeded_there_is_no_latency(self):
         with responder("--fail=status:400") as server:
@@ -494,6 +448,16 @@ class CommandLine(unittest.TestCase):
                            "--rate=100", *SMALL, expect=2)
         self.assertIn("--json: cannot write no/such/out.json: No such file", done.stderr)
         self.assertEqual(done.stdout, "")
+
+    def test_a_result_that_could_not_be_printed_is_no_success(self):
+        with responder() as server:
+            for options in (["--json=-"], []):
+                with open("/dev/full", "w") as full:
+                    done = subprocess.run(
+                        [LOADGEN, f"--url={server.url}", "--requests=1", "--rate=100", *options,
+                         *SMALL], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("cannot write to standard output", done.stderr)
 
     def test_the_progress_bar_is_for_terminals_only(self):
         with responder("--token-delay-us=100000") as server:

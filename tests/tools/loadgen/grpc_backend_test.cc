@@ -20,7 +20,15 @@ namespace {
 // something else.
 class FakeService final : public v1::Inference::Service {
  public:
-  enum : int32_t { kBusy = 901, kBreak = 902, kHang = 903, kNothing = 904, kNoEnd = 905 };
+  enum : int32_t {
+    kBusy = 901,
+    kBreak = 902,
+    kHang = 903,
+    kNothing = 904,
+    kNoEnd = 905,
+    kEnd = 906,
+    kZero = 907
+  };
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
@@ -35,6 +43,13 @@ class FakeService final : public v1::Inference::Service {
     const int32_t order = request->tokens().ids_size() > 0 ? request->tokens().ids(0) : 0;
     if (order == kBusy) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"};
     if (order == kNothing) return grpc::Status::OK;
+    if (order == kEnd || order == kZero) {
+      v1::GenerateResponse response;
+      response.add_choices()->set_finish_reason(v1::FINISH_REASON_STOP);
+      response.mutable_usage()->set_completion_tokens(order == kEnd ? 1 : 0);
+      writer->Write(response);
+      return grpc::Status::OK;
+    }
     const int32_t tokens = request->params().stop().max_tokens();
     for (int32_t i = 1; i <= tokens; ++i) {
       if (order == kBreak && i == 3) return {grpc::StatusCode::UNAVAILABLE, "stopping"};
@@ -161,6 +176,8 @@ TEST_F(GrpcBackendTest, TellsKindsOfFailures) {
   EXPECT_EQ(Ask(Ids({FakeService::kBreak})).kind(), "broken_stream");
   EXPECT_EQ(Ask(Ids({FakeService::kNothing})).kind(), "no_tokens");
   EXPECT_EQ(Ask(Ids({FakeService::kNoEnd})).kind(), "broken_stream");
+  EXPECT_EQ(Ask(Ids({FakeService::kZero})).kind(), "no_tokens");
+  EXPECT_EQ(Ask(Ids({FakeService::kEnd})).kind(), "none");
   options_.timeout_s = 0.3;
   EXPECT_EQ(Ask(Ids({FakeService::kHang})).kind(), "timeout");
   options_.timeout_s = 10;

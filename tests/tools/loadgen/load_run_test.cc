@@ -2,179 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
-#include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
+
+#include "tests/tools/loadgen/load_run_fakes.h"
 
 namespace refrain::loadgen {
 namespace {
-
-// An event loop whose time jumps to the next call.
-class FakeLoop final : public EventLoop {
- public:
-  double NowS() const override { return now_s_; }
-  void CallAt(double at_s, std::function<void()> call) override {
-    calls_.emplace(std::max(at_s, now_s_), std::move(call));
-  }
-  void Post(std::function<void()> call) override { CallAt(now_s_, std::move(call)); }
-  void Run() override {
-    stopped_ = false;
-    while (!stopped_ && !calls_.empty()) {
-      now_s_ = std::max(now_s_, calls_.begin()->first);
-      const auto call = std::move(calls_.begin()->second);
-      calls_.erase(calls_.begin());
-      call();
-    }
-    starved_ = !stopped_;
-    calls_.clear();
-  }
-  void Stop() override { stopped_ = true; }
-
-  // Work that keeps the loop from all else.
-  void Block(double seconds) { now_s_ += seconds; }
-  bool starved() const { return starved_; }  // ended without Stop: the run forgot something
-
- private:
-  double now_s_ = 100;
-  bool stopped_ = false;
-  bool starved_ = false;
-  std::multimap<double, std::function<void()>> calls_;
-};
-
-// A server that works on one request at a time, each for `service_s`, and answers in two tokens.
-class FakeBackend final : public Backend {
- public:
-  explicit FakeBackend(FakeLoop* loop) : loop_(loop) {}
-
-  std::string Encode(const GenerationRequest& request) const override {
-    forms.push_back(request.form);
-    std::string text;
-    for (const int32_t id : request.token_ids) text += std::to_string(id) + " ";
-    text += request.text;
-    for (const ChatMessage& message : request.messages) {
-      text += message.role + ":" + message.content + " ";
-    }
-    if (request.wants_token_ids) text += "ids ";
-    return text;
-  }
-
-  void Start(std::string encoded, AnswerSink* sink) override {
-    sent.push_back({loop_->NowS(), encoded});
-    const size_t number = sent.size();
-    running_[number] = sink;
-    most_running = std::max(most_running, running_.size());
-    if (number == hang_number) return;
-    if (number == stall_number) free_at_s_ = loop_->NowS() + stall_s;
-    free_at_s_ = std::max(free_at_s_, loop_->NowS()) + service_s;
-    loop_->CallAt(free_at_s_, [this, number] { Answer(number); });
-  }
-
-  void CancelAll() override {
-    for (const auto& [number, sink] : std::exchange(running_, {})) {
-      AnswerEnd end;
-      end.failure = Failure{"unfinished", ""};
-      sink->OnEnd(loop_->NowS(), end);
-    }
-  }
-
-  struct Sent {
-    double at_s;
-    std::string encoded;
-  };
-  std::vector<Sent> sent;
-  mutable std::vector<PromptForm> forms;  // of what was encoded
-  double service_s = 0.01;
-  size_t stall_number = 0;  // the server stalls when this one comes
-  double stall_s = 0;
-  size_t hang_number = 0;  // never answered
-  size_t fail_number = 0;
-  bool gives_ids = true;
-  int32_t first_tokens = 1;  // in an answer's first event; one more follows
-  double textless_s = 0;     // of nine more tokens without text, then the end
-  size_t most_running = 0;
-  size_t running() const { return running_.size(); }
-
- private:
-  void Answer(size_t number) {
-    const auto found = running_.find(number);
-    if (found == running_.end()) return;
-    AnswerSink* sink = found->second;
-    running_.erase(found);
-    const std::vector<int32_t> ids = gives_ids ? std::vector<int32_t>{90} : std::vector<int32_t>{};
-    AnswerEnd end;
-    if (number == fail_number) {
-      end.failure = Failure{"http_500", "asked to"};
-    } else {
-      sink->OnTokens(loop_->NowS(), first_tokens, "A", ids);
-      sink->OnTokens(loop_->NowS(), 1, "B", ids);
-    }
-    if (textless_s > 0) {
-      loop_->Block(textless_s);
-      end.output_tokens = first_tokens + 10;
-      end.finished_s = loop_->NowS();
-      loop_->Block(1);  // to the end of the connection, which is no token's time
-    }
-    sink->OnEnd(loop_->NowS(), end);
-  }
-
-  FakeLoop* const loop_;
-  double free_at_s_ = 0;
-  std::map<size_t, AnswerSink*> running_;
-};
-
-class FakeWorkload final : public Workload {
- public:
-  explicit FakeWorkload(std::vector<Session> sessions) : sessions_(std::move(sessions)) {}
-
-  absl::StatusOr<std::optional<Session>> Next() override {
-    if (next_ == fail_at) return absl::InvalidArgumentError("line 3 is odd");
-    if (next_ == sessions_.size()) return std::optional<Session>();
-    return std::optional<Session>(sessions_[next_++]);
-  }
-  size_t fail_at = SIZE_MAX;
-
- private:
-  std::vector<Session> sessions_;
-  size_t next_ = 0;
-};
-
-std::vector<Session> Sessions(int count, int turns = 1, double think_s = 0) {
-  std::vector<Session> sessions;
-  for (int i = 0; i < count; ++i) {
-    Session& session = sessions.emplace_back();
-    for (int turn = 0; turn < turns; ++turn) {
-      session.turns.push_back({.token_ids = {i, turn}, .think_s = turn == 0 ? 0 : think_s});
-    }
-  }
-  return sessions;
-}
-
-std::vector<Session> SessionsAt(const std::vector<double>& starts_s) {
-  std::vector<Session> sessions = Sessions(static_cast<int>(starts_s.size()));
-  for (size_t i = 0; i < starts_s.size(); ++i) sessions[i].start_s = starts_s[i];
-  return sessions;
-}
-
-struct Ran {
-  absl::Status status;
-  RunResult result;
-};
-Ran RunLoad(const LoadOptions& options, Workload* workload, FakeBackend* backend, FakeLoop* loop) {
-  Recorder recorder{Slo{}};
-  LoadRun run(options, workload, backend, loop, &recorder);
-  const absl::Status status = run.Run();
-  EXPECT_FALSE(loop->starved());
-  return {status, recorder.Finish(run.begin_s())};
-}
-
-const Summary& Of(const Ran& ran, Metric metric) {
-  return ran.result.metrics[static_cast<size_t>(metric)];
-}
-
-constexpr ArrivalOptions kTenPerSecond = {.law = ArrivalLaw::kConstant, .rate_per_s = 10};
 
 TEST(OpenLoop, SendsAtThePlannedTimesWhateverTheServerDoes) {
   FakeLoop loop;
@@ -362,6 +197,35 @@ TEST(OpenLoop, TokensBehindTheLastTextCountUpToTheEndThatIsTold) {
   EXPECT_NEAR(Of(ran, Metric::kTpot).max, 200, 1e-6);
 }
 
+// Throughput would be of tokens that nobody generated.
+TEST(Usage, ThatCannotBeTrueMakesAnAnswerAFailure) {
+  for (const auto& [told, asked_for, failed] :
+       {std::tuple{1000, true, 1}, {1000, false, 0}, {1, true, 1}, {2, true, 0}, {16, true, 0}}) {
+    FakeLoop loop;
+    FakeBackend backend(&loop);
+    backend.told_tokens = told;
+    FakeWorkload workload(Sessions(1));
+    const Ran ran = RunLoad({.arrivals = kTenPerSecond, .sets_most_tokens = asked_for}, &workload,
+                            &backend, &loop);
+    EXPECT_EQ(ran.result.failed, failed) << told;
+    if (failed > 0) EXPECT_EQ(ran.result.failures.begin()->first, "bad_answer") << told;
+  }
+}
+
+TEST(Usage, OrIdsOfAllTokensTellHowLongAnAnswerIs) {
+  for (const auto& [gives_ids, first_tokens, unknown] :
+       {std::tuple{true, 1, 0}, {true, 2, 1}, {false, 1, 1}}) {
+    FakeLoop loop;
+    FakeBackend backend(&loop);
+    backend.gives_ids = gives_ids;
+    backend.first_tokens = first_tokens;
+    FakeWorkload workload(Sessions(1));
+    const Ran ran = RunLoad({.arrivals = kTenPerSecond}, &workload, &backend, &loop);
+    EXPECT_EQ(ran.result.unknown_lengths, unknown);
+    EXPECT_EQ(ran.result.short_answers, 1 - unknown);
+  }
+}
+
 TEST(Trace, KeepsTheDistancesOfTheTraceAtItsSpeed) {
   FakeLoop loop;
   FakeBackend backend(&loop);
@@ -404,156 +268,6 @@ TEST(ClosedLoop, KeepsAsManyUnderWayAsThereAreUsers) {
   EXPECT_EQ(backend.most_running, 4u);
   EXPECT_EQ(ran.result.peak_in_flight, 4);
   EXPECT_NEAR(ran.result.duration_s, 12, 1e-6);
-}
-
-TEST(Turns, RepeatTheHistoryWithTheServersOwnAnswersAfterTheTimeToThink) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.service_s = 1;
-  FakeWorkload workload(Sessions(1, 3, 10));
-  const double begin_s = loop.NowS();
-  const Ran ran = RunLoad({.kind = LoopKind::kClosed}, &workload, &backend, &loop);
-  EXPECT_EQ(ran.result.completed, 3);
-  ASSERT_EQ(backend.sent.size(), 3u);
-  EXPECT_EQ(backend.sent[0].encoded, "0 0 ids ");
-  EXPECT_EQ(backend.sent[1].encoded, "0 0 90 90 0 1 ids ");
-  EXPECT_EQ(backend.sent[2].encoded, "0 0 90 90 0 1 90 90 0 2 ");
-  EXPECT_NEAR(backend.sent[1].at_s - begin_s, 11, 1e-9);
-  EXPECT_NEAR(backend.sent[2].at_s - begin_s, 22, 1e-9);
-  EXPECT_NEAR(Of(ran, Metric::kE2e).max, 1000, 1e-6);  // thinking is no latency
-}
-
-// They come much later than the sessions; the time to drain begins when the last one is sent.
-TEST(Turns, OfAWorkloadThatHasEndedAreAllSent) {
-  for (const LoopKind kind : {LoopKind::kOpen, LoopKind::kClosed}) {
-    FakeLoop loop;
-    FakeBackend backend(&loop);
-    backend.hang_number = 6;
-    FakeWorkload workload(Sessions(2, 3, 100));
-    const double begin_s = loop.NowS();
-    const Ran ran = RunLoad(
-        {.kind = kind, .arrivals = kTenPerSecond, .users = 2, .drain_s = 4, .most_in_flight = 1},
-        &workload, &backend, &loop);
-    EXPECT_EQ(ran.result.completed, 5);
-    EXPECT_EQ(ran.result.failures.at("unfinished").count, 1);
-    ASSERT_EQ(backend.sent.size(), 6u);
-    EXPECT_NEAR(loop.NowS() - begin_s, backend.sent.back().at_s - begin_s + 4, 0.1);
-  }
-}
-
-// A conversation that fails before its last turn is not waited for either.
-TEST(Turns, ThatAreNotSentForAFailureDoNotKeepARunUp) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.fail_number = 2;
-  backend.hang_number = 1;
-  FakeWorkload workload({Sessions(1)[0], Sessions(1, 3, 10)[0]});
-  const Ran ran = RunLoad({.arrivals = kTenPerSecond, .drain_s = 4}, &workload, &backend, &loop);
-  EXPECT_EQ(ran.result.failed, 2);
-  EXPECT_EQ(ran.result.failures.at("unfinished").count, 1);
-  EXPECT_LT(ran.result.duration_s, 5);
-}
-
-TEST(Turns, OfAChatHaveTheAnswersAsMessages) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.gives_ids = false;
-  Session session;
-  session.turns.push_back({.messages = {{"user", "one"}}});
-  session.turns.push_back({.messages = {{"user", "two"}}});
-  FakeWorkload workload({session});
-  const Ran ran =
-      RunLoad({.kind = LoopKind::kClosed, .form = PromptForm::kChat}, &workload, &backend, &loop);
-  EXPECT_TRUE(ran.status.ok());
-  ASSERT_EQ(backend.sent.size(), 2u);
-  EXPECT_EQ(backend.sent[1].encoded, "user:one assistant:AB user:two ");
-}
-
-// What the server's cache holds of it is a prompt with its answer behind it.
-TEST(Turns, OfTextGoOnRightBehindTheAnswers) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.gives_ids = false;
-  Session session;
-  session.turns.push_back({.messages = {{"system", "be brief"}, {"user", "one"}}});
-  session.turns.push_back({.messages = {{"user", "two"}}});
-  session.turns.push_back({.messages = {{"user", "three"}, {"user", "four"}}});
-  FakeWorkload workload({session});
-  const Ran ran =
-      RunLoad({.kind = LoopKind::kClosed, .form = PromptForm::kText}, &workload, &backend, &loop);
-  EXPECT_TRUE(ran.status.ok());
-  ASSERT_EQ(backend.sent.size(), 3u);
-  EXPECT_EQ(backend.sent[0].encoded, "be brief\none");
-  EXPECT_EQ(backend.sent[1].encoded, "be brief\noneABtwo");
-  EXPECT_EQ(backend.sent[2].encoded, "be brief\noneABtwoABthree\nfour");
-}
-
-TEST(Turns, AFailedTurnEndsItsConversationOnly) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.fail_number = 2;
-  FakeWorkload workload(Sessions(2, 3));
-  const Ran ran = RunLoad({.kind = LoopKind::kClosed}, &workload, &backend, &loop);
-  EXPECT_EQ(ran.result.completed, 4);
-  EXPECT_EQ(ran.result.failed, 1);
-}
-
-TEST(Turns, OfIdsNeedTheIdsOfTheAnswers) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.gives_ids = false;
-  FakeWorkload workload(Sessions(2, 2));
-  const Ran ran = RunLoad({.kind = LoopKind::kClosed}, &workload, &backend, &loop);
-  EXPECT_NE(std::string(ran.status.message()).find("return_token_ids"), std::string::npos);
-}
-
-// Nothing may be sent when a run ends early: who sent it is gone when the answer comes.
-TEST(Turns, OfARunThatFailsAreNotSentAnyMore) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  backend.gives_ids = false;
-  backend.service_s = 0.5;  // others wait for their turn
-  FakeWorkload workload(Sessions(20, 2));
-  const Ran ran =
-      RunLoad({.arrivals = kTenPerSecond, .most_in_flight = 2}, &workload, &backend, &loop);
-  EXPECT_NE(std::string(ran.status.message()).find("return_token_ids"), std::string::npos);
-  EXPECT_EQ(backend.running(), 0u);
-}
-
-TEST(Turns, StillThinkingWhenTheRunEndsAreNotSent) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  FakeWorkload workload(Sessions(50, 2, 1000));
-  const Ran ran = RunLoad({.arrivals = kTenPerSecond, .duration_s = 2.05, .drain_s = 5}, &workload,
-                          &backend, &loop);
-  EXPECT_EQ(ran.result.completed, 20);
-  EXPECT_EQ(ran.result.failed, 0);
-}
-
-TEST(Forms, ASessionsOwnFormGoesBeforeTheRuns) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  Session ids = Sessions(1)[0];
-  ids.form = PromptForm::kTokenIds;
-  Session text;
-  text.turns.push_back({.messages = {{"user", "one"}}});
-  text.form = PromptForm::kText;
-  FakeWorkload workload({ids, text});
-  const Ran ran =
-      RunLoad({.kind = LoopKind::kClosed, .form = PromptForm::kChat}, &workload, &backend, &loop);
-  EXPECT_TRUE(ran.status.ok()) << ran.status;
-  ASSERT_EQ(backend.sent.size(), 2u);
-  EXPECT_EQ(backend.forms, (std::vector<PromptForm>{PromptForm::kTokenIds, PromptForm::kText}));
-}
-
-TEST(Forms, AWorkloadOfTheOtherFormIsRefused) {
-  FakeLoop loop;
-  FakeBackend backend(&loop);
-  FakeWorkload workload(Sessions(1));
-  const Ran ran =
-      RunLoad({.kind = LoopKind::kClosed, .form = PromptForm::kChat}, &workload, &backend, &loop);
-  EXPECT_NE(std::string(ran.status.message()).find("--prompt-form=token_ids"), std::string::npos);
-  EXPECT_TRUE(backend.sent.empty());
 }
 
 }  // namespace

@@ -3,13 +3,15 @@
 // without a model in the way. It is no HTTP server: it believes what loadgen sends.
 //
 //   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE] [--times=FILE]
-//                     [--no-ids] [--fail=KIND] [--fail-every=N]
+//                     [--no-ids] [--vocabulary=N] [--no-usage] [--fail=KIND] [--fail-every=N]
 //
 // --token-delay-us  before each token; 0: all at once
 // --together        all tokens in one write instead of one each
 // --log             bodies of the requests, one a line
 // --times           when each request for a stream was there, in us, one a line
 // --no-ids          prompts of token ids are refused, and answers have none
+// --vocabulary      prompts of token ids from N on are refused
+// --no-usage        answers end without usage, and tokens have no ids
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
 //                   hang (no answer), garbage (no HTTP), empty (no token), close[:MS] (no
 //                   byte, the connection ends at once or MS later),
@@ -48,6 +50,8 @@ struct Options {
   int64_t token_delay_us = 0;
   bool together = false;
   bool no_ids = false;
+  bool no_usage = false;
+  int64_t vocabulary = INT64_MAX;
   std::string fail;
   int64_t fail_count = 0;  // behind the colon of --fail
   int64_t fail_every = 1;
@@ -83,10 +87,11 @@ std::string Event(std::string_view json) {
   return Chunk(std::string("data: ").append(json).append("\n\n"));
 }
 
-std::string TokenEvent(const Connection& connection, bool last) {
+std::string TokenEvent(const Connection& connection, bool has_ids, bool last) {
   std::string json = R"({"id":"cmpl-1","object":"text_completion","created":1,"model":"trivial",)";
   json += R"("choices":[{"index":0,)";
-  json += connection.chat ? R"("delta":{"content":" tok"})" : R"("text":" tok","token_ids":[7])";
+  json += connection.chat ? R"("delta":{"content":" tok"})" : R"("text":" tok")";
+  if (has_ids && !connection.chat) json += R"(,"token_ids":[7])";
   json += R"(,"logprobs":null,"finish_reason":)";
   if (last) {
     json += connection.fail == "abort" ? R"("abort"}]})" : R"("length"}]})";
@@ -231,6 +236,9 @@ class Responder {
     if (options_.no_ids && body.find("\"prompt\":[") != std::string::npos) {
       return Send(fd, Whole(400, R"({"error":{"message":"prompt must be a string"}})"));
     }
+    if (HighestId(body) >= options_.vocabulary) {
+      return Send(fd, Whole(400, R"({"error":{"message":"no such token"}})"));
+    }
     if (log_.is_open()) log_ << body << std::endl;
     connection->chat = path == "/v1/chat/completions";
     connection->tokens = NumberBehind(body, "\"max_tokens\":", 16);
@@ -253,6 +261,16 @@ class Responder {
     const size_t end = body.find(']', begin);
     return 1 + std::count(body.begin() + static_cast<ptrdiff_t>(begin),
                           body.begin() + static_cast<ptrdiff_t>(end), ',');
+  }
+
+  static int64_t HighestId(const std::string& body) {
+    size_t at = body.find("\"prompt\":[");
+    if (at == std::string::npos) return -1;
+    int64_t highest = -1;
+    for (at = body.find('[', at); body[at] != ']'; at = body.find_first_of(",]", at + 1)) {
+      highest = std::max<int64_t>(highest, std::atoll(body.c_str() + at + 1));
+    }
+    return highest;
   }
 
   void SendMetrics(int fd) {
@@ -314,7 +332,8 @@ class Responder {
         return Close(fd);
       }
       ++connection->sent;
-      const std::string event = TokenEvent(*connection, connection->sent == connection->tokens);
+      const std::string event =
+          TokenEvent(*connection, !options_.no_usage, connection->sent == connection->tokens);
       if (options_.together) {
         held += event;
       } else {
@@ -324,7 +343,7 @@ class Responder {
         return Schedule(fd, *connection);
       }
     }
-    held += UsageEvent(*connection);
+    if (!options_.no_usage) held += UsageEvent(*connection);
     held += Chunk("data: [DONE]\n\n");
     held += "0\r\n\r\n";
     connection->answering = false;
@@ -359,6 +378,10 @@ bool Parse(const std::string& argument, Options* options) {
     options->together = true;
   } else if (name == "--no-ids") {
     options->no_ids = true;
+  } else if (name == "--no-usage") {
+    options->no_usage = true;
+  } else if (name == "--vocabulary") {
+    options->vocabulary = std::atoll(value.c_str());
   } else if (name == "--log") {
     options->log = value;
   } else if (name == "--times") {

@@ -326,6 +326,36 @@ TEST(AnswerReader, AnAnswerWithoutTextStillHasAFirstToken) {
   EXPECT_EQ(outcome.received.count, 1);
 }
 
+// The end token of an answer that ends at once is one; where usage says 0, none was generated.
+TEST(AnswerReader, UsageSaysWhetherAnEndAloneIsAToken) {
+  const auto kind = [](const char* completion_tokens) {
+    const Outcome outcome =
+        Read(Chunked({R"(data: {"choices":[{"text":"","finish_reason":"stop"}]})", "\n\n",
+                      R"(data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":)",
+                      completion_tokens, "}}\n\ndata: [DONE]\n\n"}),
+             4096, false);
+    return outcome.end.failure.has_value() ? outcome.end.failure->kind : "none";
+  };
+  EXPECT_EQ(kind("0"), "no_tokens");
+  EXPECT_EQ(kind("1"), "none");
+}
+
+// Chat templates drop it, and a server that has both names says it twice.
+TEST(AnswerReader, ReasoningCountsAndIsNotWhatAChatGoesOnWith) {
+  const Outcome outcome =
+      Read(Chunked({R"(data: {"choices":[{"delta":{"reasoning_content":"hm","reasoning":"hm"}}]})",
+                    "\n\n", R"(data: {"choices":[{"delta":{"reasoning":"so"}}]})", "\n\n",
+                    R"(data: {"choices":[{"delta":{"content":"yes"},"finish_reason":"stop"}]})",
+                    "\n\ndata: [DONE]\n\n"}),
+           4096, false);
+  EXPECT_FALSE(outcome.end.failure.has_value());
+  EXPECT_EQ(outcome.received.count, 3);
+  EXPECT_EQ(outcome.received.said, "yes");
+  const auto both = DecodeEvent(
+      R"({"choices":[{"delta":{"reasoning_content":"hm","reasoning":"hm","content":"a"}}]})");
+  EXPECT_EQ(both->text, "hma");
+}
+
 // --- addresses and options ---
 
 TEST(Target, TakesHostPortAndPath) {
@@ -388,6 +418,16 @@ TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
   EXPECT_EQ(OptionError({url, "--workload=jsonl", "--file=f", "--max-output-tokens=9"}), "");
   EXPECT_NE(OptionError({url, "--sweep=1", "--slo=e2e:1", "--arrivals=closed"}).find("--sweep"),
             std::string::npos);
+}
+
+TEST(Options, NoRateOfASweepIsAboveItsMaximum) {
+  const auto error = [](const char* sweep, const char* most) {
+    return OptionError({"--url=http://a:1", "--slo=e2e:1", sweep, most});
+  };
+  EXPECT_EQ(error("--sweep=8", "--sweep-max=4"), "--sweep: 8 is above --sweep-max=4");
+  EXPECT_EQ(error("--sweep=1,16,2", "--sweep-max=8"), "--sweep: 16 is above --sweep-max=8");
+  EXPECT_EQ(error("--sweep=4", "--sweep-max=4"), "");
+  EXPECT_EQ(error("--sweep=1,4", "--sweep-max=4"), "");
 }
 
 TEST(Options, EveryOptionOfTheHelpIsOne) {
