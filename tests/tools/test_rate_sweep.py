@@ -116,10 +116,12 @@ def test_a_run_with_failures_or_without_answers_keeps_no_slo(run):
     assert rate_points.point_table(bench.sweep, 2048)[2].endswith("| no |")
 
 
-def test_answers_that_were_cut_keep_no_slo_and_are_shown():
+@pytest.mark.parametrize("attempt_cut", [0, 1])
+def test_answers_that_were_cut_keep_no_slo_and_are_shown(attempt_cut):
     cut = run_of(10.0) | {"short_answers": 2}
-    bench = Bench(lambda task, attempt: cut if attempt == 1 else run_of(10.0) | {"short_answers": 0},
-                  servers=[OURS], rates=[1.0], repeats=2).go()
+    whole = run_of(10.0) | {"short_answers": 0}
+    bench = Bench(lambda task, attempt: cut if attempt == attempt_cut else whole,
+                  servers=[OURS], rates=[1.0], repeats=3).go()
     assert bench.sweep.held(OURS, 2048, 1.0) is False
     head, _, row = rate_points.point_table(bench.sweep, 2048)
     column = head.split(" | ").index("cut")

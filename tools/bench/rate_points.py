@@ -79,9 +79,14 @@ class Sweep:
         return kept
 
     def held(self, server: str, shared: int, rate: float) -> bool | None:
-        """Whether the median try kept the SLO; None while further tries may change that."""
-        within = [normalized_ms(point["run"]) <= self.plan.slo_ms
-                  for point in self.kept(server, shared, rate)]
+        """Whether the median try kept the SLO; None while further tries may change that.
+
+        A rate at which answers were cut is none that was held, in how many tries ever.
+        """
+        kept = self.kept(server, shared, rate)
+        if any(point["run"].get("short_answers") for point in kept):
+            return False
+        within = [normalized_ms(point["run"]) <= self.plan.slo_ms for point in kept]
         majority = self.plan.repeats // 2 + 1
         if within.count(True) >= majority:
             return True

@@ -28,7 +28,7 @@ struct LoadOptions {
   int32_t users = 1;
   int64_t most_requests = 0;   // 0: no limit
   double duration_s = 0;       // in which requests are planned; 0: no limit
-  double drain_s = 60;         // after the last was planned; what is under way then is "unfinished"
+  double drain_s = 60;         // after the last was due; what is under way then is "unfinished"
   int32_t most_in_flight = 0;  // others wait here, which counts as their latency; 0: no limit
   PromptForm form = PromptForm::kTokenIds;  // of sessions without their own
   // Whether what a turn asks for is the limit that its request has: usage above it is then untrue.

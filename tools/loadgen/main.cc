@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -158,11 +159,20 @@ void AbortIfInterrupted(LoadRun* run) {
   if (InterruptedBy().has_value()) run->Abort(absl::CancelledError("interrupted"));
 }
 
+// Whether --extra-body has one of these members.
+bool ChangesAny(const Options& options, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return options.extra_body.contains(name); });
+}
+
+// Whether it says how long answers may be; llama-server goes by the last.
+bool ChangesLimit(const Options& options) {
+  return ChangesAny(options, {"max_tokens", "max_completion_tokens", "n_predict"});
+}
+
 // Whether each request's limit of tokens is its turn's, and usage counts those of its answer only.
 bool SetsMostTokens(const Options& options) {
-  const auto is_changed = [&](const char* name) { return options.extra_body.contains(name); };
-  return !is_changed("max_tokens") && !is_changed("max_completion_tokens") &&
-         !is_changed("best_of");
+  return !ChangesLimit(options) && !ChangesAny(options, {"best_of"});
 }
 
 absl::Status WarmUp(Bench* bench) {
@@ -195,10 +205,8 @@ double DoneShare(const LoadOptions& load, const Recorder& recorder, double elaps
 
 // Whether an answer that is shorter than its request asked for is one that lacks something.
 bool WantsExactLengths(const Options& options) {
-  const auto is_changed = [&](const char* name) { return options.extra_body.contains(name); };
-  return options.ignore_eos && !is_changed("ignore_eos") && !is_changed("max_tokens") &&
-         !is_changed("max_completion_tokens") && !is_changed("stop") &&
-         !is_changed("stop_token_ids");
+  return options.ignore_eos && !ChangesLimit(options) &&
+         !ChangesAny(options, {"ignore_eos", "stop", "stop_token_ids"});
 }
 
 // The run's error when nothing was recorded before it; else what was, marked as part of a run.

@@ -43,7 +43,7 @@ Load
   --trace-speed=X      2: twice as fast as recorded                                           [1]
   --requests=N         in all; 0: no limit                    [100, with --duration-s no limit]
   --duration-s=S       in which requests are sent                                      [no limit]
-  --drain-s=S          to wait for answers after that                                        [60]
+  --drain-s=S          to wait for answers after the last request was due                    [60]
   --max-in-flight=N    more wait here, which is part of their latency; 0: no limit            [0]
   --warmup=N           requests before, one at a time, not counted; they must succeed         [0]
   --seed=N             the same seed, the same load: times, and prompts that are made up, which a
@@ -79,9 +79,9 @@ Result
   --label=TEXT         a name for the result, kept in the JSON
   --help               this text
 
-Exit status: 0; 1 when no request succeeded; 2 when an option, a file or the server cannot be used;
-130 or 143 when SIGINT or SIGTERM ended it. What was measured before is reported all the same; a
-second signal ends it without.
+Exit status: 0; 1 when no request succeeded; 2 when an option, a file or the server cannot be used,
+or the result cannot be written; 130 or 143 when SIGINT or SIGTERM ended it. What was measured before
+is reported all the same; a second signal ends it without.
 )";
 
 namespace {

@@ -62,8 +62,10 @@ std::string LengthsText(const ReportedRun& run) {
 }
 
 Json ShortJson(const ReportedRun& run) {
-  if (!run.exact_lengths || run.result.unknown_lengths > 0) return {};
-  return run.result.short_answers;
+  const RunResult& result = run.result;
+  const bool none_is_known = result.short_answers == 0 && result.unknown_lengths > 0;
+  if (!run.exact_lengths || none_is_known) return {};
+  return result.short_answers;
 }
 
 std::string HeldText(const ReportedRun& run) {

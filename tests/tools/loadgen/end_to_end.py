@@ -200,10 +200,11 @@ class Failures(unittest.TestCase):
             run = one_run(server.url, *load)
             table = loadgen(f"--url={server.url}", *load).stdout
             others = [one_run(server.url, *load, option) for option in
-                      ("--ignore-eos=off", '--extra-body={"stop": "a"}')]
+                      ("--ignore-eos=off", '--extra-body={"stop": "a"}',
+                       '--extra-body={"n_predict": 9}')]
         self.assertEqual((run["completed"], run["short_answers"]), (6, 2))
         self.assertIn("2 of 6 answers are shorter than asked for", table)
-        self.assertEqual([other["short_answers"] for other in others], [None, None])
+        self.assertEqual([other["short_answers"] for other in others], [None] * 3)
 
     def test_where_no_usage_came_nobody_knows_whether_answers_are_cut(self):
         with responder("--no-usage", "--fail=short:2") as server:

@@ -293,6 +293,12 @@ TEST(Report, TellsOfAnswersThatAreShorterThanAskedFor) {
   EXPECT_NE(RunTable(run, {}).find(text), std::string::npos);
   EXPECT_NE(SweepTable({run}, {}, {}).find("at 3 requests/s " + text), std::string::npos);
   EXPECT_EQ(RunJson(run, {})["short_answers"], 1);
+  run.result.unknown_lengths = 1;
+  EXPECT_EQ(RunJson(run, {})["short_answers"], 1) << "that is known";
+  run.result.short_answers = 0;
+  EXPECT_TRUE(RunJson(run, {})["short_answers"].is_null());
+  run.result.short_answers = 1;
+  run.result.unknown_lengths = 0;
   run.exact_lengths = false;
   EXPECT_EQ(RunTable(run, {}).find(text), std::string::npos);
   EXPECT_TRUE(RunJson(run, {})["short_answers"].is_null());
