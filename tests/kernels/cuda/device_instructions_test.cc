@@ -1,7 +1,7 @@
 // The instructions that the kernels rest on (not griddepcontrol and prefetching, which the emulated
-// device has nothing for), on the emulated device or, where the test is built
-// for one, on the GPU of this machine: numbers are whole, so results are exact. What a GPU says
-// here tells a wrong layout or descriptor apart from a wrong kernel.
+// device has nothing for), on the emulated device or, where the test is built for one, on the GPU
+// of this machine: numbers are whole, so results are exact. What a GPU says here tells a wrong
+// layout or descriptor apart from a wrong kernel.
 
 #include <gtest/gtest.h>
 
