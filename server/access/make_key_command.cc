@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "absl/cleanup/cleanup.h"
 #include "server/access/api_keys.h"
 #include "server/concat.h"
 
@@ -62,8 +63,7 @@ absl::StatusOr<Call> ParseCall(std::span<const char* const> arguments) {
 // What is to be added to the file for the key. INVALID_ARGUMENT where the daemon would not read the
 // file with it.
 absl::StatusOr<std::string> TextToAdd(const std::string& path, const NewKey& key) {
-  absl::StatusOr<std::string> text = ReadKeyFile(path);
-  if (absl::IsNotFound(text.status())) return key.line;
+  const absl::StatusOr<std::string> text = ReadKeyFile(path);
   if (!text.ok()) return text.status();
   const bool line_is_open = !text->empty() && text->back() != '\n';
   std::string added = Concat(line_is_open ? "\n" : "", key.line);
@@ -82,23 +82,30 @@ bool WriteWhole(int file, std::string_view text) {
   return ::fsync(file) == 0;
 }
 
-absl::Status Append(const std::string& path, std::string_view text) {
+absl::Status AddToFile(const std::string& path, const NewKey& key) {
   const auto failed = [&](std::string_view what) {
     return absl::UnavailableError(
         Concat("cannot ", what, " ", path, ": ", std::generic_category().message(errno)));
   };
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  // A pipe without a reader would be waited for in here.
+  const int file =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
   if (file < 0) return failed("open");
-  ::flock(file, LOCK_EX);  // against another call, whose line would be cut off below
+  const absl::Cleanup close = [file] { ::close(file); };  // which unlocks it
+  // Before it is read: another call may be about to add a line that this one does not go with, and
+  // a line that is added while this one fails would be cut off below.
+  while (::flock(file, LOCK_EX) != 0) {
+    if (errno != EINTR) return failed("lock");
+  }
+  const absl::StatusOr<std::string> text = TextToAdd(path, key);
+  if (!text.ok()) return text.status();
   struct stat before {};
   const bool sized = ::fstat(file, &before) == 0;
-  const absl::Status written = WriteWhole(file, text) ? absl::OkStatus() : failed("write");
+  const absl::Status written = WriteWhole(file, *text) ? absl::OkStatus() : failed("write");
   // Of a full disk: with half a line the daemon would read no key.
   if (!written.ok() && sized && ::ftruncate(file, before.st_size) != 0) {
-    ::close(file);
     return absl::DataLossError(Concat(written.message(), "; its last line may be incomplete"));
   }
-  ::close(file);
   return written;
 }
 
@@ -112,9 +119,7 @@ absl::StatusOr<std::string> RunMakeKey(std::span<const char* const> arguments) {
   if (!call.ok()) return call.status();
   const absl::StatusOr<NewKey> made = MakeKey(call->name, call->terms);
   if (!made.ok()) return made.status();
-  const absl::StatusOr<std::string> text = TextToAdd(call->file, *made);
-  if (!text.ok()) return text.status();
-  if (absl::Status status = Append(call->file, *text); !status.ok()) return status;
+  if (absl::Status status = AddToFile(call->file, *made); !status.ok()) return status;
   return made->key;
 }
 

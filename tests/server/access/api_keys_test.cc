@@ -1,13 +1,18 @@
 #include "server/access/api_keys.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/access/make_key_command.h"
@@ -175,6 +180,31 @@ TEST(MakeKeyCommand, LeavesNoFileThatTheDaemonWouldRefuse) {
   std::ofstream(path) << "no key\n";
   EXPECT_EQ(add("c", "1").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(text(), "no key\n");
+}
+
+// Another call has begun: what it adds is seen by this one, which would not go with it.
+TEST(MakeKeyCommand, WaitsForAnotherCallBeforeItLooksAtTheFile) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  const int other = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_GE(other, 0);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  absl::StatusOr<std::string> made;
+  std::thread call([&] {
+    made = RunMakeKey(
+        std::vector<const char*>{"--file", path.c_str(), "--name", "a", "--weight", "3"});
+  });
+  // As long as it takes to come to the lock; were it less, nothing would be shown.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const std::string line = Make("a", {.weight = 2}).line;
+  EXPECT_EQ(::write(other, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  ::close(other);
+  call.join();
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << made.status();
+  EXPECT_NE(made.status().message().find("the keys of \"a\" must have the same weight"),
+            std::string::npos)
+      << made.status();
+  EXPECT_EQ(*ReadKeyFile(path), line);
 }
 
 }  // namespace
