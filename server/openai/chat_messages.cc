@@ -278,17 +278,20 @@ void CheckTools(const Json& tools, FieldReader& fields) {
 }
 
 // The template's variables: chat_template_kwargs, and what it lacks of those that other fields set.
-Json TemplateVariables(const Json* extra, const Json* documents, const Json* effort) {
-  Json variables = extra != nullptr ? *extra : Json::object();
-  const auto add = [&](const char* name, Json value) {
-    if (!variables.contains(name)) variables[name] = std::move(value);
-  };
-  if (documents != nullptr) add("documents", *documents);
-  if (effort != nullptr) {
-    add("reasoning_effort", *effort);
-    add("enable_thinking", *effort != "none");
+Value TemplateVariables(const Json* extra, const Json* documents, const Json* effort) {
+  Map variables;
+  if (extra != nullptr) {
+    for (const auto& [name, value] : extra->items()) variables.Set(name, ToTemplateValue(value));
   }
-  return variables;
+  const auto add = [&](const char* name, Value value) {
+    if (variables.FindOrNull(name) == nullptr) variables.Set(name, std::move(value));
+  };
+  if (documents != nullptr) add("documents", ToTemplateValue(*documents));
+  if (effort != nullptr) {
+    add("reasoning_effort", ToTemplateValue(*effort));
+    add("enable_thinking", Value::Bool(*effort != "none"));
+  }
+  return Value::MakeMap(std::move(variables));
 }
 
 }  // namespace
@@ -395,8 +398,10 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
     if (tools->size() > kMaxTools) {
       fields.Refuse("tools",
                     Concat("has ", tools->size(), " tools; at most ", kMaxTools, " are accepted"));
+      return 0;
     }
     CheckTools(*tools, fields);
+    if (!fields.status().ok()) return 0;
     if (with_tools) {
       input.tools = ToTemplateValue(*tools);
       prompt->may_call_tools = choice == ToolChoice::kAuto;
@@ -409,15 +414,12 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
       if (document.is_object()) continue;
       fields.Refuse("documents",
                     Concat("must be an array of objects, not of ", JsonTypeName(document)));
-      break;
+      return 0;
     }
   }
-  Json with_fields;
-  if (documents != nullptr || effort != nullptr) {
-    with_fields = TemplateVariables(extra, documents, effort);
-    extra = &with_fields;
+  if (extra != nullptr || documents != nullptr || effort != nullptr) {
+    input.extra = TemplateVariables(extra, documents, effort);
   }
-  if (extra != nullptr) input.extra = ToTemplateValue(*extra);
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input.now);
   return memory.bytes;

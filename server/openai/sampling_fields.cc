@@ -71,6 +71,27 @@ void ReadBadWords(FieldReader& fields, engine::SamplingParams* sampling) {
   sampling->bad_words = std::move(read);
 }
 
+void ReadStop(FieldReader& fields, const Json& value, engine::StopParams* stop) {
+  const size_t count = value.is_array() ? value.size() : 1;
+  if (count > kMaxStopStrings) {
+    fields.Refuse("stop",
+                  Concat("has ", count, " strings; at most ", kMaxStopStrings, " are accepted"));
+    return;
+  }
+  std::vector<std::string> strings;
+  for (size_t i = 0; i < count; ++i) {
+    const Json& text = value.is_array() ? value[i] : value;
+    if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
+        engine::CountUtf8Characters(text.get_ref<const std::string&>()) > kMaxStopCharacters) {
+      const std::string place = value.is_array() ? Concat(" at index ", i) : "";
+      fields.Refuse("stop", StopProblem(ShownValue(text) + place));
+      return;
+    }
+    strings.push_back(text.get<std::string>());
+  }
+  stop->stop = std::move(strings);
+}
+
 // Of no effect. A wrong type is refused all the same, as by OpenAI's own server: whoever sends one
 // would not find there what was meant to be kept.
 void ReadLabels(FieldReader& fields) {
@@ -209,29 +230,7 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
   fields.Describe("stop", R"({"anyOf":[{"type":"null"},{"$ref":"#/components/schemas/Stop"},)"
                           R"({"type":"array","maxItems":16,"items":)"
                           R"({"$ref":"#/components/schemas/Stop"}}]})");
-  if (const Json* value = fields.AnyOrNull("stop")) {
-    Json list = Json::array();
-    if (value->is_array()) {
-      list = *value;
-    } else {
-      list.push_back(*value);
-    }
-    if (list.size() > kMaxStopStrings) {
-      fields.Refuse("stop", Concat("has ", list.size(), " strings; at most ", kMaxStopStrings,
-                                   " are accepted"));
-    }
-    std::vector<std::string> strings;
-    for (const Json& text : list) {
-      if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
-          engine::CountUtf8Characters(text.get_ref<const std::string&>()) > kMaxStopCharacters) {
-        const std::string place = value->is_array() ? Concat(" at index ", strings.size()) : "";
-        fields.Refuse("stop", StopProblem(ShownValue(text) + place));
-        break;
-      }
-      strings.push_back(text.get<std::string>());
-    }
-    stop->stop = std::move(strings);
-  }
+  if (const Json* value = fields.AnyOrNull("stop")) ReadStop(fields, *value, stop);
   if (fields.describes()) {
     fields.Describe("stop_token_ids",
                     Concat(R"({"anyOf":[{"type":"null"},{"type":"array",)", R"("maxItems":0},)",
