@@ -1,5 +1,6 @@
 #include "engine/token_stream.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace refrain::engine {
@@ -108,6 +109,12 @@ void TokenStream::CountKept(size_t bytes) {
     if (memory_ != nullptr && memory_->Take(BytesLocked(), /*read=*/false)) crowded = memory_.get();
   }
   if (crowded != nullptr) crowded->MakeRoom();
+}
+
+void TokenStream::UncountKept(size_t bytes) {
+  MutexLock lock(mutex_);
+  kept_bytes_ -= std::min(kept_bytes_, bytes);
+  if (memory_ != nullptr) memory_->Take(BytesLocked(), /*read=*/true);
 }
 
 StreamBatch TokenStream::Cut(absl::Status status) {

@@ -143,8 +143,9 @@ class TokenStream {
   void NoteReading();
   // The consumer has freed what it read last.
   void Release();
-  // The consumer keeps so many bytes more of what it read, for as long as the stream is there.
+  // The consumer keeps so many bytes more of what it read, until it says that it has freed them.
   void CountKept(size_t bytes);
+  void UncountKept(size_t bytes);
 
   // --- whoever counts; any thread ---
   // Ends it as Cancel does and returns what waits, which may take long to destroy: all that is read

@@ -83,11 +83,15 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
                 .parallel_tool_calls = output_.parallel_tool_calls,
                 .stream_tool_calls = stream_events_}};
   for (auto& stream : parts.streams) {
-    prompts_.push_back({std::move(stream)});
+    const bool shows_ids = stream_events_ && output_.token_ids;
+    prompts_.push_back(
+        {.stream = std::move(stream),
+         .to_begin = shows_ids ? static_cast<size_t>(choices_per_prompt_) : size_t{0}});
     for (int32_t i = 0; i < choices_per_prompt_; ++i) {
       texts_.emplace_back(parts.tokenizer, options);
     }
   }
+  begins_.resize(texts_.size());
   choices_.resize(texts_.size());
   whole_bytes_ = output_.prefix.size() * texts_.size();
 }
@@ -151,7 +155,7 @@ void GenerationReply::DropIfCut() {
   }
   const size_t prompts = prompt_tokens_.size();
   if (disposal_ != nullptr) disposal_->Take(std::move(prompt_tokens_));
-  prompt_tokens_ = std::vector<std::vector<TokenDetails>>(prompts);
+  prompt_tokens_ = std::vector<PromptTokens>(prompts);
 }
 
 void GenerationReply::Dispose(std::vector<engine::TokenEvent> tokens) const {
@@ -162,8 +166,11 @@ void GenerationReply::Dispose(std::vector<engine::TokenEvent> tokens) const {
 void GenerationReply::FreeIfTaken(PromptState* prompt) {
   constexpr size_t kFewTokens = 64;  // they go with the next batch, if there is one
   const size_t tokens = prompt->batch.tokens.size();
-  if (!prompt->taken() || tokens == 0 || (tokens <= kFewTokens && !prompt->finished)) return;
+  const bool has_ids = !prompt->batch.text_ids.empty();
+  if (!prompt->taken() || (tokens == 0 && !has_ids)) return;
+  if (tokens <= kFewTokens && !has_ids && !prompt->finished) return;
   Dispose(std::exchange(prompt->batch.tokens, {}));
+  prompt->batch.text_ids = std::vector<engine::TokenId>();
   prompt->next = 0;
   prompt->stream->Release();
 }
@@ -212,13 +219,12 @@ std::optional<size_t> GenerationReply::ReadStreams() {
       first_token_ms_ = passed.count();
     }
     if (!head_sent_ && !prompt.batch.status.ok()) return i;
+    if (prompt.to_begin == 0) continue;
+    FindBeginning(i);
     // A choice's first event shows all of them, also where their log-probabilities are to come.
-    if (!stream_events_ || !output_.token_ids) continue;
-    for (const engine::TokenId token : prompt.batch.text_ids) {
-      prompt_tokens_[i].push_back({.token = token, .logprob = {}, .top = {}});
-    }
-    const size_t kept = prompt.batch.text_ids.size();
-    if (kept > 0) prompt.stream->CountKept(kept * sizeof(TokenDetails));
+    if (prompt.batch.text_ids.empty()) continue;
+    prompt_tokens_[i].ids = prompt.batch.text_ids;
+    prompt.stream->CountKept(prompt_tokens_[i].ids.size() * sizeof(engine::TokenId));
   }
   if (output_.cache_report) ReportMisses();
   return std::nullopt;
@@ -255,20 +261,44 @@ bool GenerationReply::IsLarge() const {
 
 // Each choice that begins shows all ids of its prompt.
 bool GenerationReply::BeginsWithManyIds() const {
-  if (!output_.token_ids) return false;
   size_t bytes = 0;
-  std::vector<bool> begins(texts_.size());
-  for (size_t p = 0; p < prompts_.size(); ++p) {
+  for (size_t p = 0; p < prompts_.size() && bytes <= kQuickPromptIdsBytes; ++p) {
     const PromptState& prompt = prompts_[p];
-    for (size_t i = prompt.next; i < prompt.batch.tokens.size(); ++i) {
-      const engine::TokenEvent& event = prompt.batch.tokens[i];
-      const size_t text = p * static_cast<size_t>(choices_per_prompt_) + event.choice;
-      if (begins[text] || (event.from_prompt && !output_.echo)) continue;
-      begins[text] = true;
-      bytes += PromptIdsBytes(p, texts_[text]);
-    }
+    if (prompt.next == prompt.batch.tokens.size()) continue;
+    bytes += prompt.beginning * kPromptIdBytes * prompt_tokens_[p].ids.size();
   }
   return bytes > kQuickPromptIdsBytes;
+}
+
+// Once for each batch, of which hundreds of thousands of tokens may go out in many parts.
+void GenerationReply::FindBeginning(size_t prompt) {
+  PromptState& state = prompts_[prompt];
+  const size_t base = prompt * static_cast<size_t>(choices_per_prompt_);
+  state.beginning = 0;
+  for (size_t i = base; i < base + choices_per_prompt_; ++i) begins_[i] = false;
+  for (const engine::TokenEvent& event : state.batch.tokens) {
+    if (state.beginning == state.to_begin) return;
+    const size_t text = base + event.choice;
+    if (begins_[text] || texts_[text].begun() || (event.from_prompt && !output_.echo)) continue;
+    begins_[text] = true;
+    ++state.beginning;
+  }
+}
+
+void GenerationReply::NoteBegun(size_t prompt) {
+  PromptState& state = prompts_[prompt];
+  if (state.to_begin == 0) return;
+  const size_t base = prompt * static_cast<size_t>(choices_per_prompt_);
+  state.to_begin = state.beginning = 0;
+  for (size_t i = base; i < base + choices_per_prompt_; ++i) {
+    if (texts_[i].begun()) continue;
+    ++state.to_begin;
+    if (begins_[i]) ++state.beginning;
+  }
+  std::vector<engine::TokenId>& ids = prompt_tokens_[prompt].ids;
+  if (state.to_begin > 0 || ids.empty()) return;
+  state.stream->UncountKept(ids.size() * sizeof(engine::TokenId));
+  ids = std::vector<engine::TokenId>();
 }
 
 http::ReplyPart GenerationReply::MakeEvents() {
@@ -350,7 +380,7 @@ const ChoiceText& GenerationReply::TextOf(size_t prompt, const engine::TokenEven
 
 size_t GenerationReply::PromptIdsBytes(size_t prompt, const ChoiceText& text) const {
   const bool shows = stream_events_ && output_.token_ids && !text.begun();
-  return shows ? kPromptIdBytes * prompt_tokens_[prompt].size() : 0;
+  return shows ? kPromptIdBytes * prompt_tokens_[prompt].ids.size() : 0;
 }
 
 void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
@@ -363,7 +393,9 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
     const size_t event_bytes = OutputBytes(event);
     if (event.from_prompt) {
       if (tells_prompt && event.choice == 0) {
-        prompt_tokens_[prompt].push_back(DetailsOf(event));
+        PromptTokens& shown = prompt_tokens_[prompt];
+        if (output_.token_ids) shown.ids.push_back(event.token);
+        if (output_.prompt_logprobs.has_value()) shown.logprobs.push_back(DetailsOf(event));
         whole_bytes_ += event_bytes * static_cast<size_t>(choices_per_prompt_);
       }
       if (!output_.echo) continue;
@@ -391,13 +423,14 @@ void GenerationReply::ShowPieces(size_t prompt, const std::optional<engine::Usag
   for (int32_t i = base; i < base + choices_per_prompt_; ++i) {
     for (TextPiece& piece : texts_[i].ready()) {
       if (stream_events_) {
-        format_.AppendEvent(i, piece, prompt_tokens_[prompt], usage, events);
+        format_.AppendEvent(i, piece, prompt_tokens_[prompt].ids, usage, events);
       } else {
         Keep(i, std::move(piece));
       }
     }
     texts_[i].ClearReady();
   }
+  NoteBegun(prompt);
 }
 
 void GenerationReply::Keep(int32_t choice, TextPiece piece) {

@@ -64,6 +64,10 @@ class GenerationReply final : public http::Reply {
     engine::Usage usage;
     engine::StreamBatch batch;  // read last
     size_t next = 0;            // of its tokens, those before are taken
+    // Where events show the prompt's ids: its choices that have not begun, and those of them that
+    // the batch has tokens of.
+    size_t to_begin = 0;
+    size_t beginning = 0;
 
     bool taken() const { return next == batch.tokens.size() && batch.ends.empty(); }
   };
@@ -86,6 +90,10 @@ class GenerationReply final : public http::Reply {
   const ChoiceText& TextOf(size_t prompt, const engine::TokenEvent& event) const;
   // What the ids of the prompt add, of which each choice's first event shows all.
   size_t PromptIdsBytes(size_t prompt, const ChoiceText& text) const;
+  // What the batch, just read, has of choices that are to begin.
+  void FindBeginning(size_t prompt);
+  // Once all have begun the prompt's ids are freed.
+  void NoteBegun(size_t prompt);
   void Keep(int32_t choice, TextPiece piece);
   void ReportMisses();
   engine::Usage TotalUsage() const;
@@ -113,11 +121,12 @@ class GenerationReply final : public http::Reply {
   ResponseFormat format_;
   const OutputOptions output_;
   std::vector<PromptState> prompts_;
-  std::vector<std::vector<TokenDetails>> prompt_tokens_;  // [prompts], where they are shown
-  std::vector<ChoiceText> texts_;                         // [choices]
-  std::vector<WholeChoice> choices_;                      // [choices], unused for events
-  size_t whole_bytes_ = 0;                                // about, of the answer kept so far
-  size_t next_prompt_ = 0;                                // whose turn it is
+  std::vector<PromptTokens> prompt_tokens_;  // [prompts]
+  std::vector<ChoiceText> texts_;            // [choices]
+  std::vector<bool> begins_;                 // [choices], PromptState::beginning's
+  std::vector<WholeChoice> choices_;         // [choices], unused for events
+  size_t whole_bytes_ = 0;                   // about, of the answer kept so far
+  size_t next_prompt_ = 0;                   // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;
   const std::unique_ptr<HeldBytes> held_;     // may be null

@@ -192,7 +192,7 @@ void ResponseFormat::AppendDelta(const TextPiece& piece, std::string* out) {
 }
 
 void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
-                                 const std::vector<TokenDetails>& prompt,
+                                 const std::vector<engine::TokenId>& prompt_ids,
                                  const std::optional<engine::Usage>& usage, std::string* out) {
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   constexpr size_t kMostMembersBytes = 200;  // without log-probabilities
@@ -221,9 +221,9 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   }
   AppendTokenIds(piece.tokens, piece.hidden_tokens, piece.end_token, out);
   const bool shows_prompt = piece.first && answer_.output.token_ids;
-  if (shows_prompt && !chat) AppendPromptFields(prompt, out);
+  if (shows_prompt && !chat) AppendPromptIds(prompt_ids, out);
   out->append("}]");
-  if (shows_prompt && chat) AppendPromptFields(prompt, out);
+  if (shows_prompt && chat) AppendPromptIds(prompt_ids, out);
   if (usage.has_value()) {
     AppendUsage(*usage, out);
   } else if (answer_.null_usage) {
@@ -243,7 +243,7 @@ std::string ResponseFormat::ErrorEvent(std::string_view error_body) {
 }
 
 std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
-                                      const std::vector<std::vector<TokenDetails>>& prompts,
+                                      const std::vector<PromptTokens>& prompts,
                                       const engine::Usage& usage) {
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   std::string body;
@@ -299,13 +299,15 @@ void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetai
 
 // The members of a prompt, where they were asked for: in a choice of a completion, beside the
 // choices of a chat.
-void ResponseFormat::AppendPromptFields(const std::vector<TokenDetails>& prompt,
-                                        std::string* out) const {
-  if (answer_.output.prompt_logprobs.has_value()) AppendPromptLogprobs(prompt, out);
-  if (!answer_.output.token_ids) return;
+void ResponseFormat::AppendPromptFields(const PromptTokens& prompt, std::string* out) const {
+  if (answer_.output.prompt_logprobs.has_value()) AppendPromptLogprobs(prompt.logprobs, out);
+  if (answer_.output.token_ids) AppendPromptIds(prompt.ids, out);
+}
+
+void ResponseFormat::AppendPromptIds(const std::vector<engine::TokenId>& ids, std::string* out) {
   out->append(",\"prompt_token_ids\":[");
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    ConcatTo(out, i == 0 ? "" : ",", static_cast<int32_t>(prompt[i].token));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ConcatTo(out, i == 0 ? "" : ",", static_cast<int32_t>(ids[i]));
   }
   out->append("]");
 }

@@ -28,6 +28,12 @@ struct WholeChoice {
   std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
 };
 
+// What an answer shows of a prompt; empty unless it was asked for.
+struct PromptTokens {
+  std::vector<engine::TokenId> ids;
+  std::vector<TokenDetails> logprobs;
+};
+
 // Writes answers in OpenAI's words: whole bodies, and server-sent events ("data: ...\n\n"). Holds
 // what is the same in all events of one answer, and how many characters each choice has shown
 // (text_offset). Writes JSON directly: an event costs about a microsecond. One consumer.
@@ -48,18 +54,17 @@ class ResponseFormat {
   // The tokenizer outlives it.
   ResponseFormat(Answer answer, int32_t num_choices, const engine::Tokenizer* tokenizer);
 
-  // `prompt`: the tokens of the choice's prompt, empty unless they are to be shown.
-  void AppendEvent(int32_t choice, const TextPiece& piece, const std::vector<TokenDetails>& prompt,
+  // `prompt_ids`: of the choice's prompt, for its first piece; empty unless they are to be shown.
+  void AppendEvent(int32_t choice, const TextPiece& piece,
+                   const std::vector<engine::TokenId>& prompt_ids,
                    const std::optional<engine::Usage>& usage, std::string* out);
   void AppendUsageEvent(const engine::Usage& usage, std::string* out) const;
   // What the usage tells of each prompt's lookup in the cache, where that was asked for.
   void SetMisses(std::vector<std::optional<engine::CacheMiss>> misses) {
     misses_ = std::move(misses);
   }
-  // `prompts`: the tokens of each prompt, empty unless they are to be shown.
   std::string WholeBody(const std::vector<WholeChoice>& choices,
-                        const std::vector<std::vector<TokenDetails>>& prompts,
-                        const engine::Usage& usage);
+                        const std::vector<PromptTokens>& prompts, const engine::Usage& usage);
 
   // Which readers of events pass over.
   static std::string_view PingComment() { return ": ping\n\n"; }
@@ -83,7 +88,8 @@ class ResponseFormat {
   void AppendCompletionLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
                                 const std::optional<TokenDetails>& end_token, std::string* out);
   void AppendTopLogprobs(const TokenDetails& details, std::string* out) const;
-  void AppendPromptFields(const std::vector<TokenDetails>& prompt, std::string* out) const;
+  void AppendPromptFields(const PromptTokens& prompt, std::string* out) const;
+  static void AppendPromptIds(const std::vector<engine::TokenId>& ids, std::string* out);
   void AppendPromptLogprobs(const std::vector<TokenDetails>& prompt, std::string* out) const;
   void AppendTokenIds(const std::vector<TokenDetails>& tokens,
                       const std::vector<engine::TokenId>& hidden_tokens,

@@ -186,6 +186,10 @@ TEST(TokenStreamTest, TellsWhatItTakes) {
     EXPECT_TRUE(seen.read);
     stream.Read();
     EXPECT_EQ(seen.bytes, 1000u);
+    seen.read = false;
+    stream.UncountKept(400);
+    EXPECT_EQ(seen.bytes, 600u);
+    EXPECT_TRUE(seen.read);
     EXPECT_EQ(seen.rooms_made, 0);
     seen.crowded = true;
     stream.Push(Tokens({4}));
