@@ -135,7 +135,7 @@ class GgufParser {
   uint64_t position_ = 0;  // <= bytes_.size()
   GgufFile file_;
   std::vector<TensorInfo> infos_;
-  std::unordered_set<std::string_view> tensor_names_;
+  std::unordered_set<std::string_view, SeededHash> tensor_names_;
 };
 
 bool GgufParser::ReadString(std::string_view& text) {

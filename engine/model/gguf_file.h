@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/tensor_table.h"
+#include "engine/text/seeded_hash.h"
 
 namespace refrain::engine {
 
@@ -63,7 +64,7 @@ class GgufFile {
   friend class GgufParser;
 
   uint32_t version_ = 0;
-  std::unordered_map<std::string_view, GgufValue> metadata_;
+  std::unordered_map<std::string_view, GgufValue, SeededHash> metadata_;
   std::vector<SourceTensor> tensors_;
   std::list<std::string> unknown_types_;  // names that `tensors_` view, kept in place by a move
 };

@@ -7,13 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "engine/json_error_place.h"
 #include "engine/model/quoted_name.h"
+#include "engine/text/seeded_hash.h"
 
 namespace refrain::engine {
 
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, std::string_view what) {
   using Json = nlohmann::json;
   constexpr int kMaxDepth = 32;
-  std::unordered_set<std::string> keys;
+  std::unordered_set<std::string, SeededHash> keys;
   absl::Status error;
   const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kMaxDepth) {

@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/model/gguf_metadata.h"
 #include "engine/model/gguf_model.h"
+#include "tests/support/colliding_keys.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
@@ -16,6 +20,7 @@ namespace refrain::engine {
 namespace {
 
 using refrain::testing::BuildTinyGguf;
+using refrain::testing::CollidingKeys;
 using refrain::testing::ExpectError;
 using refrain::testing::GgufWriter;
 using refrain::testing::TinyModelOptions;
@@ -286,6 +291,29 @@ TEST(GgufFileTest, EscapesNamesInMessages) {
   const absl::Status status = Parse(writer.Build());
   ExpectError(status, absl::StatusCode::kInvalidArgument, "k\\n\\xff\\\"");
   EXPECT_LT(status.message().size(), 300u);
+}
+
+double SecondsToParse(const std::vector<std::string>& keys) {
+  GgufWriter writer;
+  for (const std::string& key : keys) writer.AddUint32(key, 1);
+  const std::string file = writer.Build();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(GgufFile::Parse(BytesOf(file)).ok());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Who writes a file chooses its keys.
+TEST(GgufFileTest, TakesAsLongForKeysThatCollideUnderAKnownHash) {
+  const std::vector<std::string> colliding = CollidingKeys(14);
+  ASSERT_EQ(std::hash<std::string_view>()(colliding.front()),
+            std::hash<std::string_view>()(colliding.back()));
+  std::vector<std::string> others = colliding;
+  for (size_t i = 0; i < others.size(); ++i) {
+    for (size_t j = 0; j < others[i].size(); ++j) {
+      others[i][j] = static_cast<char>('a' + (i >> (j % 16)) % 16);
+    }
+  }
+  EXPECT_LT(SecondsToParse(colliding), 10 * SecondsToParse(others) + 0.01);
 }
 
 }  // namespace
