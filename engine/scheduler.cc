@@ -8,16 +8,12 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/admission_order.h"
+#include "engine/cache_parts.h"
 
 namespace refrain::engine {
 namespace {
-
-void AppendId(std::string* out, SequenceId id) { absl::StrAppend(out, static_cast<uint64_t>(id)); }
 
 class Planner {
  public:
@@ -55,9 +51,9 @@ class Planner {
   // Whom chunks are taken from first, of those that are not preempted.
   size_t Victim() const {
     if (s_.tenants.size() > 1) {
-      const Division division = Divide();
-      const std::optional<size_t> over = TenantOverPart(division);
-      if (over.has_value()) return division.holdings[*over].sequences.back();
+      const CacheParts parts = Parts();
+      const std::optional<size_t> over = parts.TenantOverPart();
+      if (over.has_value()) return parts.First(*over);
     }
     size_t youngest = running_.size() - 1;
     while (running_[youngest].preempted) --youngest;
@@ -102,18 +98,10 @@ class Planner {
     free_chunks_ -= running_[i].chunks;
   }
 
-  // Calls `visit` with each of the shared runs that sequence i holds.
-  template <typename Visit>
-  void ForEachRun(size_t i, Visit visit) const {
-    for (int32_t run = s_.running[i].shared_run; run >= 0; run = s_.shared_runs[run].parent) {
-      visit(run);
-    }
-  }
-
   void Preempt(size_t i) {
     budget_tokens_ += running_[i].tokens;
     free_chunks_ += running_[i].chunks + s_.running[i].exclusive_chunks;
-    ForEachRun(i, [this](int32_t run) {
+    ForEachSharedRun(s_, i, [this](int32_t run) {
       if (--holders_[run] == 0) free_chunks_ += s_.shared_runs[run].chunks;
     });
     running_[i] = {.tokens = 0, .chunks = 0, .preempted = true};
@@ -415,80 +403,16 @@ class Planner {
 
   // --- several tenants: their parts of the cache ---
 
-  // What running sequences have and will take next.
-  struct Holding {
-    std::vector<size_t> sequences;  // who gives way first stands last
-    int64_t chunks = 0;
-    absl::flat_hash_map<int32_t, int32_t> sharers;  // of each shared run, among `sequences`
-  };
-  struct Division {
-    std::vector<Holding> holdings;  // by tenant
-    int64_t pool_chunks = 0;        // free or held
-    int64_t total_weight = 0;
-  };
-
-  int32_t OwnChunks(size_t i) const { return s_.running[i].exclusive_chunks + running_[i].chunks; }
-
-  void Add(size_t i, Holding* holding) const {
-    holding->sequences.push_back(i);
-    holding->chunks += OwnChunks(i) + NextChunks(i);
-    ForEachRun(i, [&](int32_t run) {
-      if (holding->sharers[run]++ == 0) holding->chunks += s_.shared_runs[run].chunks;
-    });
-  }
-
-  // Takes the one that gives way first away, and returns it.
-  size_t TakeLast(Holding* holding) const {
-    const size_t i = holding->sequences.back();
-    holding->sequences.pop_back();
-    holding->chunks -= OwnChunks(i) + NextChunks(i);
-    ForEachRun(i, [&](int32_t run) {
-      if (--holding->sharers[run] == 0) holding->chunks -= s_.shared_runs[run].chunks;
-    });
-    return i;
-  }
-
-  Division Divide() const {
-    Division division{.holdings = std::vector<Holding>(s_.tenants.size()),
-                      .pool_chunks = free_chunks_};
-    for (size_t run = 0; run < holders_.size(); ++run) {
-      if (holders_[run] > 0) division.pool_chunks += s_.shared_runs[run].chunks;
-    }
+  CacheParts Parts() const {
+    std::vector<CacheParts::Held> held;
+    held.reserve(running_.size());
     for (size_t i = 0; i < running_.size(); ++i) {
       if (running_[i].preempted) continue;
-      Add(i, &division.holdings[s_.running[i].tenant]);
-      division.pool_chunks += OwnChunks(i);
+      held.push_back({.index = i,
+                      .own_chunks = s_.running[i].exclusive_chunks + running_[i].chunks,
+                      .next_chunks = NextChunks(i)});
     }
-    for (size_t tenant = 0; tenant < s_.tenants.size(); ++tenant) {
-      Holding& holding = division.holdings[tenant];
-      if (s_.tenants[tenant].has_requests) {
-        division.total_weight += s_.tenants[tenant].weight_milli;
-      }
-      if (s_.limits.policy == Policy::kPriority) {
-        std::stable_sort(
-            holding.sequences.begin(), holding.sequences.end(),
-            [this](size_t a, size_t b) { return s_.running[a].priority < s_.running[b].priority; });
-      }
-    }
-    return division;
-  }
-
-  // Of those that run two sequences or more the one that has most of the cache for its weight, if
-  // that is more than its part.
-  std::optional<size_t> TenantOverPart(const Division& division) const {
-    const std::vector<Holding>& holdings = division.holdings;
-    const auto weight = [&](size_t tenant) { return int64_t{s_.tenants[tenant].weight_milli}; };
-    std::optional<size_t> most;
-    for (size_t i = 0; i < holdings.size(); ++i) {
-      if (holdings[i].sequences.size() < 2) continue;
-      if (!most.has_value() ||
-          holdings[i].chunks * weight(*most) > holdings[*most].chunks * weight(i)) {
-        most = i;
-      }
-    }
-    const bool over = most.has_value() && holdings[*most].chunks * division.total_weight >
-                                              division.pool_chunks * weight(*most);
-    return over ? most : std::nullopt;
+    return CacheParts(s_, free_chunks_, held, holders_);
   }
 
   // Takes sequences from other tenants that have more than their parts until `chunks` are free for
@@ -505,15 +429,15 @@ class Planner {
     }
     const auto before = std::make_tuple(running_, holders_, budget_tokens_, free_chunks_, alive_);
     const size_t preempted_before = plan_.preempt.size();
-    Division division = Divide();
+    CacheParts parts = Parts();
     while (chunks + next_chunks + MarginChunks() > free_chunks_) {
-      const std::optional<size_t> over = TenantOverPart(division);
+      const std::optional<size_t> over = parts.TenantOverPart();
       if (!over.has_value() || static_cast<int32_t>(*over) == tenant) {
         std::tie(running_, holders_, budget_tokens_, free_chunks_, alive_) = before;
         plan_.preempt.resize(preempted_before);
         return;
       }
-      const size_t victim = TakeLast(&division.holdings[*over]);
+      const size_t victim = parts.TakeFirst(*over);
       next_chunks -= needed_by(victim);
       Preempt(victim);
     }
@@ -530,17 +454,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::string StepPlan::ToString() const {
-  return absl::StrCat("preempt [", absl::StrJoin(preempt, " ", AppendId), "] admit [",
-                      absl::StrJoin(admit, " ", AppendId), "] work [",
-                      absl::StrJoin(work, " ",
-                                    [](std::string* out, const StepWork& w) {
-                                      AppendId(out, w.sequence);
-                                      absl::StrAppend(out, ":", w.num_tokens);
-                                    }),
-                      "]");
-}
 
 StepPlan Plan(const SchedulerSnapshot& snapshot) { return Planner(snapshot).Run(); }
 
