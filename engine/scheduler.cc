@@ -311,10 +311,12 @@ class Planner {
     std::optional<size_t> lacking;        // the first prefill that got less for want of chunks
     std::optional<int32_t> refused;       // the tenant whose turn it was when nothing fitted
     const WaitingEntry* unfit = nullptr;  // and its sequence
+    bool slot_lacks = false;              // for that, or a row beside those that decode
     while (budget_tokens_ <= 0 && unfit == nullptr && !turns.empty()) {
       std::pop_heap(turns.begin(), turns.end(), later);
       unfit = NextOf(*lanes[turns.back()]);
       if (unfit != nullptr) refused = turns.back();
+      slot_lacks = true;
       turns.pop_back();
     }
     while (budget_tokens_ > 0 && !turns.empty()) {
@@ -337,6 +339,7 @@ class Planner {
       } else if (alive_ >= s_.limits.max_sequences || !AdmitOne(*next, spoken_for)) {
         refused = tenant;
         unfit = next;
+        slot_lacks = alive_ >= s_.limits.max_sequences;
       }
       lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
       if (goes_on) {
@@ -349,7 +352,7 @@ class Planner {
     if (!AnyWork()) return GoOnWithFirstPrefill();
     if (lacking.has_value()) FreeChunks(s_.running[*lacking].tenant, 0, lacking);
     if (plan_.preempt.empty() && refused.has_value() && lanes[*refused]->running == 0) {
-      if (alive_ >= s_.limits.max_sequences || budget_tokens_ <= 0) FreeSlot(lanes, *refused);
+      if (slot_lacks) FreeSlot(lanes, *refused);
       if (alive_ < s_.limits.max_sequences) {
         FreeChunks(*refused, ChunksToAdmit(*unfit), std::nullopt);
       }
