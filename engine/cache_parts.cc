@@ -56,4 +56,10 @@ size_t CacheParts::TakeFirst(size_t tenant) {
   return taken.index;
 }
 
+void CacheParts::PutLast(size_t index) {
+  std::vector<Held>& sequences = tenants_[s_.running[index].tenant].sequences;
+  std::stable_partition(sequences.begin(), sequences.end(),
+                        [index](const Held& one) { return one.index == index; });
+}
+
 }  // namespace refrain::engine

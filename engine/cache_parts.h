@@ -48,6 +48,8 @@ class CacheParts {
   size_t First(size_t tenant) const { return tenants_[tenant].sequences.back().index; }
   // And takes it away.
   size_t TakeFirst(size_t tenant);
+  // Of its tenant's this one is to give way last.
+  void PutLast(size_t index);
 
  private:
   struct Holding {

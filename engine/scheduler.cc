@@ -350,7 +350,7 @@ class Planner {
     }
     if (!plan_.admit.empty()) return;
     if (!AnyWork()) return GoOnWithFirstPrefill();
-    if (lacking.has_value()) FreeChunks(s_.running[*lacking].tenant, 0, lacking);
+    if (lacking.has_value()) FreeChunks(s_.running[*lacking].turn_of(), 0, lacking);
     if (plan_.preempt.empty() && refused.has_value() && lanes[*refused]->running == 0) {
       if (slot_lacks) FreeSlot(lanes, *refused);
       if (alive_ < s_.limits.max_sequences) {
@@ -433,6 +433,8 @@ class Planner {
     const auto before = std::make_tuple(running_, holders_, budget_tokens_, free_chunks_, alive_);
     const size_t preempted_before = plan_.preempt.size();
     CacheParts parts = Parts();
+    // What is to get them does not give way itself: nobody's last sequence is taken.
+    if (prefill.has_value()) parts.PutLast(*prefill);
     while (chunks + next_chunks + MarginChunks() > free_chunks_) {
       const std::optional<size_t> over = parts.TenantOverPart();
       if (!over.has_value() || static_cast<int32_t>(*over) == tenant) {

@@ -125,8 +125,9 @@ auto FindEntry(List& list, SequenceId id) {
 //      if it has been served more than the one whose turn it is, and once the sequence has had
 //      turn_tokens.
 //   5. A tenant that has more than its part of the cache also comes first where chunks lack in 1.,
-//      and where they lack for the rest of another's running prefill. Where no tenant of several
-//      sequences has, it is the tenant of the youngest that gives up its least urgent.
+//      and where they lack for the rest of another's running prefill, or of its own that has the
+//      turns of another. Where no tenant of several sequences has, it is the tenant of the youngest
+//      that gives up its least urgent.
 // What sequences of one tenant share counts once among the chunks that it has.
 //
 // So a request of a tenant that runs nothing, and has been served least, is admitted by the second

@@ -21,5 +21,18 @@ TEST(SchedulerMakingWayTest, NobodyGivesUpASlotWhereChunksLack) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1 3:1 4:1 5:1 6:27]");
 }
 
+// Tenant 1 waits for what tenant 0's prefill computes: the chunks that it lacks are taken in tenant
+// 1's name from tenant 0, but not those of the prefill itself.
+TEST(SchedulerMakingWayTest, APrefillGetsItsChunksInTheNameOfWhoWaitsForIt) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.tenants = {{.served = 5'000'000}, {}};
+  s.running = {DecodingOf(0, 1, 60, 4), DecodingOf(0, 2, 60, 4), Prefilling(3, 16, 40, 1)};
+  s.waiting = {Waiting(9, 1, 40)};
+  s.waiting[0].held = true;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1]");
+  s.running[2].lender = 1;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]");
+}
+
 }  // namespace
 }  // namespace refrain::engine
