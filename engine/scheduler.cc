@@ -31,8 +31,7 @@ class Planner {
 
   StepPlan Run() {
     PlanDecodes();
-    // A plan that preempts admits nothing, so there is nothing to share out.
-    const bool shared_out = s_.tenants.size() > 1 && plan_.preempt.empty();
+    const bool shared_out = s_.tenants.size() > 1;
     if (shared_out) {
       ShareOut();
     } else {
@@ -269,7 +268,7 @@ class Planner {
     explicit Lane(const SchedulerSnapshot& snapshot) : order(snapshot, &waiting) {}
 
     int64_t served = 0;
-    int32_t running = 0;           // sequences
+    int32_t running = 0;           // sequences, as the plan began
     std::vector<size_t> prefills;  // into s_.running, in order
     size_t next_prefill = 0;
     std::vector<const WaitingEntry*> waiting;  // oldest first
@@ -287,15 +286,42 @@ class Planner {
       return *lane;
     };
     for (const RunningEntry& entry : s_.running) ++lane_of(entry.tenant).running;
-    for (const size_t i : PrefillOrder()) lane_of(s_.running[i].turn_of()).prefills.push_back(i);
+    for (const size_t i : PrefillOrder()) {
+      if (!running_[i].preempted) lane_of(s_.running[i].turn_of()).prefills.push_back(i);
+    }
     for (const WaitingEntry& entry : s_.waiting) {
       if (!entry.held) lane_of(entry.tenant).waiting.push_back(&entry);
     }
     return lanes;
   }
 
+  // What tenants did not get in their turns.
+  struct Lack {
+    std::optional<size_t> prefill;          // the first that got less for want of chunks
+    std::optional<int32_t> tenant;          // the first whose next sequence did not fit
+    const WaitingEntry* waiting = nullptr;  // that sequence
+    bool slot = false;                      // it lacked one, or a row beside those that decode
+  };
+
   void ShareOut() {
     const std::vector<std::unique_ptr<Lane>> lanes = MakeLanes();
+    const Lack lack = GiveTurns(lanes);
+    if (!plan_.admit.empty()) return;
+    if (!AnyWork()) return GoOnWithFirstPrefill();
+    const size_t preempted_before = plan_.preempt.size();
+    if (lack.prefill.has_value()) {
+      FreeChunks(s_.running[*lack.prefill].turn_of(), 0, lack.prefill);
+    }
+    if (plan_.preempt.size() > preempted_before) return;
+    if (!lack.tenant.has_value() || lanes[*lack.tenant]->running > 0) return;
+    // Who gave way for the growth of others has left a slot.
+    if (lack.slot && plan_.preempt.empty()) FreeSlot(lanes, *lack.tenant);
+    if (alive_ < s_.limits.max_sequences) {
+      FreeChunks(*lack.tenant, ChunksToAdmit(*lack.waiting), std::nullopt);
+    }
+  }
+
+  Lack GiveTurns(const std::vector<std::unique_ptr<Lane>>& lanes) {
     // The one that has been served least on top; of equals the one that runs least, then the first.
     const auto later = [&](int32_t a, int32_t b) {
       const Lane& x = *lanes[a];
@@ -308,15 +334,12 @@ class Planner {
     }
     std::make_heap(turns.begin(), turns.end(), later);
     int32_t spoken_for = SpokenFor();
-    std::optional<size_t> lacking;        // the first prefill that got less for want of chunks
-    std::optional<int32_t> refused;       // the tenant whose turn it was when nothing fitted
-    const WaitingEntry* unfit = nullptr;  // and its sequence
-    bool slot_lacks = false;              // for that, or a row beside those that decode
-    while (budget_tokens_ <= 0 && unfit == nullptr && !turns.empty()) {
+    Lack lack;
+    while (budget_tokens_ <= 0 && lack.waiting == nullptr && !turns.empty()) {
       std::pop_heap(turns.begin(), turns.end(), later);
-      unfit = NextOf(*lanes[turns.back()]);
-      if (unfit != nullptr) refused = turns.back();
-      slot_lacks = true;
+      lack.waiting = NextOf(*lanes[turns.back()]);
+      if (lack.waiting != nullptr) lack.tenant = turns.back();
+      lack.slot = true;
       turns.pop_back();
     }
     while (budget_tokens_ > 0 && !turns.empty()) {
@@ -331,15 +354,9 @@ class Planner {
         GivePrefill(i);
         spoken_for += SpokenForBy(i);
         const bool all = running_[i].tokens == s_.running[i].runnable_tokens;
-        if (!all && budget_tokens_ > 0 && !lacking.has_value()) lacking = i;
-      } else if (refused.has_value()) {
-        goes_on = false;
-      } else if (const WaitingEntry* next = NextOf(lane); next == nullptr) {
-        goes_on = false;
-      } else if (alive_ >= s_.limits.max_sequences || !AdmitOne(*next, spoken_for)) {
-        refused = tenant;
-        unfit = next;
-        slot_lacks = alive_ >= s_.limits.max_sequences;
+        if (!all && budget_tokens_ > 0 && !lack.prefill.has_value()) lack.prefill = i;
+      } else {
+        goes_on = AdmitNextOf(tenant, &lane, spoken_for, &lack);
       }
       lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
       if (goes_on) {
@@ -348,15 +365,21 @@ class Planner {
         turns.pop_back();
       }
     }
-    if (!plan_.admit.empty()) return;
-    if (!AnyWork()) return GoOnWithFirstPrefill();
-    if (lacking.has_value()) FreeChunks(s_.running[*lacking].turn_of(), 0, lacking);
-    if (plan_.preempt.empty() && refused.has_value() && lanes[*refused]->running == 0) {
-      if (slot_lacks) FreeSlot(lanes, *refused);
-      if (alive_ < s_.limits.max_sequences) {
-        FreeChunks(*refused, ChunksToAdmit(*unfit), std::nullopt);
-      }
-    }
+    return lack;
+  }
+
+  // Starts the next sequence of the tenant whose turn it is; false: it gets none, as none does
+  // behind one that does not fit.
+  bool AdmitNextOf(int32_t tenant, Lane* lane, int32_t spoken_for, Lack* lack) {
+    if (lack->tenant.has_value()) return false;
+    const WaitingEntry* const next = NextOf(*lane);
+    if (next == nullptr) return false;
+    const bool slot = alive_ < s_.limits.max_sequences;
+    if (plan_.preempt.empty() && slot && AdmitOne(*next, spoken_for)) return true;
+    lack->tenant = tenant;
+    lack->waiting = next;
+    lack->slot = !slot;
+    return false;
   }
 
   // The next that may be admitted, or null.

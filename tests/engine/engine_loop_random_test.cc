@@ -321,7 +321,7 @@ TEST(EngineLoopRandomTest, OfSeveralTenantsInTheirOrder) {
                .step_token_budget = 16,
                .max_in_flight = 2,
                .eviction = "s3fifo"},
-              8, RandomSteps(), {.several_tenants = true, .operators = true});
+              11, RandomSteps(), {.several_tenants = true, .operators = true});
 }
 
 // So little patience that most have aged.

@@ -3,11 +3,54 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <vector>
+
 #include "engine/scheduler.h"
 #include "tests/engine/scheduler_snapshots.h"
 
 namespace refrain::engine {
 namespace {
+
+// Twelve answers of tenant 0 share ten chunks and have one each, of 22. Two of them need another,
+// for which two give way. Tenant 1's request takes two chunks: four more make way for it in the
+// same plan, for the six that stay want a margin of two.
+TEST(SchedulerMakingWayTest, APlanThatTakesChunksForGrowthMakesWayForAnotherTenantToo) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.limits.max_sequences = 64;
+  s.limits.step_token_budget = 64;
+  s.tenants = {{.served = 5'000'000}, {}};
+  for (uint64_t id = 1; id <= 12; ++id) {
+    s.running.push_back(DecodingOf(0, id, id <= 2 ? 176 : 170, 11));
+    Share(&s.running.back(), 10, 0);
+  }
+  s.shared_runs = {{.chunks = 10, .holders = 12}};
+  s.waiting = {Waiting(20, 1, 20)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [12 11 10 9 8 7] admit [] work [1:1 2:1 3:1 4:1 5:1 6:1]");
+  // Nobody makes way where tenant 0 comes first.
+  s.tenants = {{}, {.served = 5'000'000}};
+  s.waiting = {Waiting(19, 0, 20), Waiting(20, 1, 20)};
+  EXPECT_EQ(Plan(s).preempt, (std::vector<SequenceId>{Id(12), Id(11)}));
+}
+
+// As above, and a prefill of tenant 1 that runs lacks the chunks.
+TEST(SchedulerMakingWayTest, APlanThatTakesChunksForGrowthMakesWayForAPrefillToo) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.limits.max_sequences = 64;
+  s.limits.step_token_budget = 64;
+  s.tenants = {{.served = 5'000'000}, {}};
+  for (uint64_t id = 1; id <= 12; ++id) {
+    s.running.push_back(DecodingOf(0, id, id <= 2 ? 63 : 50, 4));
+  }
+  s.running[0].next_token = s.running[1].next_token = 64;
+  s.running.push_back(Prefilling(13, 16, 100, 1));
+  s.running.back().tenant = 1;
+  // The first to give way leaves two chunks for the prefill and one each for 1 and 2; that lacks
+  // five more, and a margin.
+  const StepPlan plan = Plan(s);
+  EXPECT_EQ(plan.preempt, (std::vector<SequenceId>{Id(12), Id(11), Id(10)}));
+  EXPECT_EQ(plan.work.back(), (StepWork{Id(13), 32}));
+}
 
 // Tenant 1's prompt lacks chunks, and tenant 0's prefill takes what the budget has left. Of the
 // eight slots six are used: none is given up.
@@ -32,6 +75,28 @@ TEST(SchedulerMakingWayTest, APrefillGetsItsChunksInTheNameOfWhoWaitsForIt) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1]");
   s.running[2].lender = 1;
   EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]");
+}
+
+// As the plan that makes way in the tenants' test, but for a cache that grows at the same time.
+TEST(SchedulerMakingWayTest, MakesWayBesideGrowthInTime) {
+  SchedulerSnapshot s;
+  s.tenants.resize(100);
+  s.tenants[0].served = 1'000'000'000;
+  for (size_t i = 2; i < s.tenants.size(); ++i) s.tenants[i].has_requests = false;
+  s.limits = {.max_sequences = 260, .step_token_budget = 2048, .chunk_tokens = 64};
+  s.free_chunks = 10;
+  uint64_t id = 1;
+  for (; id <= 256; ++id) {
+    const int32_t tokens = id <= 12 ? 64 * 20 : 64 * 20 - 30;
+    s.running.push_back(Decoding(id, tokens, 80));
+    s.running.back().exclusive_chunks = 20;
+  }
+  for (; id <= 10256; ++id) s.waiting.push_back(Waiting(id, 0, 300));
+  s.waiting.push_back(Waiting(id, 1, 64 * (2210 - 37) - 1));
+  const double best_us =
+      BestPlanMicroseconds(s, [](const StepPlan& plan) { EXPECT_EQ(plan.preempt.size(), 111u); });
+  std::printf("Plan that makes way beside growth: %.1f us\n", best_us);
+  EXPECT_LT(best_us, 200.0 * testing::kSlowBuildFactor);
 }
 
 }  // namespace
