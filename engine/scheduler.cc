@@ -269,6 +269,7 @@ class Planner {
 
     int64_t served = 0;
     int32_t running = 0;           // sequences, as the plan began
+    int32_t admitted = 0;          // by this plan
     std::vector<size_t> prefills;  // into s_.running, in order
     size_t next_prefill = 0;
     std::vector<const WaitingEntry*> waiting;  // oldest first
@@ -301,6 +302,7 @@ class Planner {
     std::optional<int32_t> tenant;          // the first whose next sequence did not fit
     const WaitingEntry* waiting = nullptr;  // that sequence
     bool slot = false;                      // it lacked one, or a row beside those that decode
+    bool closed = false;                    // nobody passes it, or nobody more
   };
 
   void ShareOut() {
@@ -368,17 +370,26 @@ class Planner {
     return lack;
   }
 
-  // Starts the next sequence of the tenant whose turn it is; false: it gets none, as none does
-  // behind one that does not fit.
+  // Starts the next sequence of the tenant whose turn it is; false: it gets none. Behind one that
+  // does not fit only those of tenants that run nothing start, and if its own tenant runs
+  // something.
   bool AdmitNextOf(int32_t tenant, Lane* lane, int32_t spoken_for, Lack* lack) {
-    if (lack->tenant.has_value()) return false;
+    const bool runs = lane->running + lane->admitted > 0;
+    if (lack->closed || (lack->tenant.has_value() && runs)) return false;
     const WaitingEntry* const next = NextOf(*lane);
     if (next == nullptr) return false;
+    const bool admits = plan_.preempt.empty();
     const bool slot = alive_ < s_.limits.max_sequences;
-    if (plan_.preempt.empty() && slot && AdmitOne(*next, spoken_for)) return true;
-    lack->tenant = tenant;
-    lack->waiting = next;
-    lack->slot = !slot;
+    if (admits && slot && AdmitOne(*next, spoken_for)) {
+      ++lane->admitted;
+      return true;
+    }
+    lack->closed = lack->tenant.has_value() || !runs || !slot || !admits;
+    if (!lack->tenant.has_value()) {
+      lack->tenant = tenant;
+      lack->waiting = next;
+      lack->slot = !slot;
+    }
     return false;
   }
 

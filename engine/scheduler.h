@@ -115,7 +115,9 @@ auto FindEntry(List& list, SequenceId id) {
 //   2+3. The rest of the budget goes to whichever tenant has been served least for its weight: to
 //      its running prefills and those that it waits for, then to its waiting sequences; what it
 //      gets counts as served within the plan. When the sequence whose turn it is does not fit,
-//      nothing else is admitted.
+//      nothing else is admitted; but if its tenant runs something, one sequence of each tenant that
+//      runs nothing is, until one of these does not fit. (So what was passed is put off until its
+//      own tenant runs nothing, at most: from then on nobody passes it.)
 //   4. If that is one of a tenant that runs nothing, others make way for it, in a plan that has
 //      preempted for 1. as in any other that admits nothing. For a slot: who runs most for its
 //      weight, if that is more than its part of max_sequences, gives up its least urgent. For

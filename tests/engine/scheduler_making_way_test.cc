@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -11,6 +14,92 @@
 
 namespace refrain::engine {
 namespace {
+
+// Tenant 0 runs an answer in 45 of 100 chunks, and its next request takes 61. Tenant 1 was served
+// more and runs nothing: its small one does not wait until the answer ends.
+TEST(SchedulerMakingWayTest, WhoRunsNothingPassesTheRequestThatDoesNotFit) {
+  SchedulerSnapshot s = Snapshot(55);
+  s.tenants = {{.served = 0}, {.served = 1'000'000}};
+  s.running = {DecodingOf(0, 1, 715, 45)};
+  s.waiting = {Waiting(2, 0, 960), Waiting(3, 1, 20)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [3] work [1:1 3:20]");
+  // One at a time: the second comes in its turn.
+  s.waiting = {Waiting(2, 0, 960), Waiting(3, 1, 4), Waiting(4, 1, 4)};
+  EXPECT_EQ(Plan(s).admit, std::vector<SequenceId>{Id(3)});
+  s.running.push_back(DecodingOf(1, 5, 20, 2));
+  EXPECT_EQ(Plan(s).admit, std::vector<SequenceId>{});
+}
+
+// What this plan starts of a tenant runs, too.
+TEST(SchedulerMakingWayTest, WhoRunsNothingPassesATenantThatThisPlanStarts) {
+  SchedulerSnapshot s = Snapshot(55);
+  s.tenants = {{.served = 0}, {.served = 1'000'000'000}};
+  s.waiting = {Waiting(1, 0, 10), Waiting(2, 0, 960), Waiting(3, 1, 4)};
+  EXPECT_EQ(Plan(s).admit, (std::vector<SequenceId>{Id(1), Id(3)}));
+}
+
+// Tenant 0's answer has ended: it runs nothing either, and nobody passes it any more.
+TEST(SchedulerMakingWayTest, NobodyPassesATenantThatRunsNothing) {
+  SchedulerSnapshot s = Snapshot(55);
+  s.tenants = {{.served = 0}, {.served = 1'000'000}, {.served = 2'000'000}};
+  s.running = {DecodingOf(2, 1, 715, 45)};
+  s.waiting = {Waiting(2, 0, 960), Waiting(3, 1, 20)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1]");
+  // Nor does tenant 2 pass tenant 1, which does not fit beside tenant 0's answer either.
+  s.running = {DecodingOf(0, 1, 715, 45)};
+  s.waiting = {Waiting(2, 0, 960), Waiting(3, 1, 900), Waiting(4, 2, 20)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1]");
+}
+
+// Tenant 0's answer goes on for 200 tokens. Meanwhile requests of two other tenants, each of which
+// always has more, pass its large one, one of each at a time. Once it has ended that waits for
+// those that run then, at most: 20 steps for the prompts of both and 100 for their answers.
+TEST(SchedulerMakingWayTest, WhatIsPassedIsNotPutOffForEver) {
+  SchedulerSnapshot s = Snapshot(65);  // of 110
+  s.tenants = {{.served = 0}, {.served = 1'000'000}, {.served = 1'000'000}};
+  s.running = {DecodingOf(0, 1, 700, 45)};
+  s.waiting = {Waiting(2, 0, 1500)};
+  uint64_t next_id = 3;
+  int passed = 0;
+  std::optional<int64_t> ended_at, admitted_at;
+  for (; s.step < 2000 && !admitted_at.has_value(); ++s.step) {
+    for (const int32_t tenant : {1, 2}) s.waiting.push_back(Waiting(next_id++, tenant, 300));
+    const StepPlan plan = Plan(s);
+    ASSERT_EQ(plan.preempt, std::vector<SequenceId>{});
+    for (const SequenceId id : plan.admit) {
+      const auto found = FindEntry(s.waiting, id);
+      if (found->tenant == 0) {
+        admitted_at = s.step;
+      } else {
+        ++passed;
+      }
+      const RunningEntry entry = {
+          .sequence = id, .runnable_tokens = found->prefill_tokens, .tenant = found->tenant};
+      s.running.insert(FindEntry(s.running, id), entry);
+      s.waiting.erase(found);
+    }
+    for (const StepWork& work : plan.work) {
+      RunningEntry& entry = *FindEntry(s.running, work.sequence);
+      entry.next_token += work.num_tokens;
+      const int32_t chunks = (entry.next_token + 15) / 16;
+      s.free_chunks -= chunks - entry.reserved_tokens / 16;
+      ASSERT_GE(s.free_chunks, 0);
+      entry.reserved_tokens = chunks * 16;
+      entry.exclusive_chunks = chunks;
+      entry.runnable_tokens = std::max(1, entry.runnable_tokens - work.num_tokens);
+      entry.decoding = entry.runnable_tokens == 1;
+    }
+    std::erase_if(s.running, [&](const RunningEntry& entry) {
+      const bool ends = entry.next_token == (entry.tenant == 0 ? 900 : 400);
+      if (ends) s.free_chunks += entry.exclusive_chunks;
+      if (ends && entry.tenant == 0) ended_at = s.step;
+      return ends;
+    });
+  }
+  EXPECT_GE(passed, 4);
+  ASSERT_TRUE(ended_at.has_value() && admitted_at.has_value());
+  EXPECT_LE(*admitted_at - *ended_at, 20 + 100 + 1);
+}
 
 // Twelve answers of tenant 0 share ten chunks and have one each, of 22. Two of them need another,
 // for which two give way. Tenant 1's request takes two chunks: four more make way for it in the
