@@ -129,7 +129,7 @@ struct Others {
 
 // How a step failed, or because of what is pinned.
 bool MayFail(const absl::Status& status, const Others& others) {
-  return status.message() == "once" || (others.operators && absl::IsResourceExhausted(status));
+  return status.message() == "once" || (others.operators && absl::IsFailedPrecondition(status));
 }
 
 // Pins one prompt at a time, drops others and evicts all.
