@@ -81,10 +81,15 @@ void EngineLoop::BreakDeadlock() {
     stuck = entry->sequence;
   }
   SequenceState* const sequence = sequences_.at(stuck).get();
+  // What it has itself it has not lost to the pins.
+  const bool runs = sequence->phase == SequencePhase::kRunning;
+  const int32_t chunks =
+      parts_.cache->stats().available_chunks() + (runs ? parts_.cache->ExclusiveChunks(stuck) : 0);
+  // No overload: it fits as little when it comes again, while what is pinned stays.
   FinishRequest(sequence->request,
-                absl::ResourceExhaustedError(absl::StrCat(
+                absl::FailedPreconditionError(absl::StrCat(
                     "the request's ", sequence->known_tokens(), " tokens do not fit into the ",
-                    snapshot_.free_chunks, " chunks of ", snapshot_.limits.chunk_tokens,
+                    chunks, " chunks of ", snapshot_.limits.chunk_tokens,
                     " tokens of the KV cache that are not pinned")));
 }
 

@@ -24,6 +24,8 @@ int32_t FairShares::Enter(const std::string& tenant, double weight) {
 }
 
 void FairShares::Leave(int32_t index) {
+  // What it had counts though it goes: while it was alone, SetLacking was not called.
+  if (requests_[index] == 1) Advance();
   if (--requests_[index] > 0) return;
   tenants_[index].has_requests = false;
   lacking_[index] = false;

@@ -17,10 +17,10 @@ namespace refrain::engine {
 // Who has not used the engine does not save that up: when a request comes, its tenant is put at
 // most kMostLagTokens behind the time that the service has reached. That is what the least served
 // has had of those that the last plan left lacking; where it left none, what the most served has
-// had of those that have requests; and it never goes back. So a tenant comes first for so many
-// tokens at the most, and after that takes turns. One that runs far ahead by rows that are never
-// refused (decodes) puts nobody behind those that wait, and one that has all it asks for, however
-// little, gives nobody credit.
+// had of those that have requests; where nobody has any, what the last had that did; and it never
+// goes back. So a tenant comes first for so many tokens at the most, and after that takes turns.
+// One that runs far ahead by rows that are never refused (decodes) puts nobody behind those that
+// wait, and one that has all it asks for, however little, gives nobody credit.
 //
 // Integers only, no clock. One thread (the engine's); cannot fail. Tenants are never forgotten:
 // there are as many as keys.

@@ -8,16 +8,12 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/admission_order.h"
+#include "engine/cache_parts.h"
 
 namespace refrain::engine {
 namespace {
-
-void AppendId(std::string* out, SequenceId id) { absl::StrAppend(out, static_cast<uint64_t>(id)); }
 
 class Planner {
  public:
@@ -35,8 +31,7 @@ class Planner {
 
   StepPlan Run() {
     PlanDecodes();
-    // A plan that preempts admits nothing, so there is nothing to share out.
-    const bool shared_out = s_.tenants.size() > 1 && plan_.preempt.empty();
+    const bool shared_out = s_.tenants.size() > 1;
     if (shared_out) {
       ShareOut();
     } else {
@@ -55,9 +50,9 @@ class Planner {
   // Whom chunks are taken from first, of those that are not preempted.
   size_t Victim() const {
     if (s_.tenants.size() > 1) {
-      const Division division = Divide();
-      const std::optional<size_t> over = TenantOverPart(division);
-      if (over.has_value()) return division.holdings[*over].sequences.back();
+      const CacheParts parts = Parts();
+      const std::optional<size_t> over = parts.TenantOverPart();
+      if (over.has_value()) return parts.First(*over);
     }
     size_t youngest = running_.size() - 1;
     while (running_[youngest].preempted) --youngest;
@@ -102,18 +97,10 @@ class Planner {
     free_chunks_ -= running_[i].chunks;
   }
 
-  // Calls `visit` with each of the shared runs that sequence i holds.
-  template <typename Visit>
-  void ForEachRun(size_t i, Visit visit) const {
-    for (int32_t run = s_.running[i].shared_run; run >= 0; run = s_.shared_runs[run].parent) {
-      visit(run);
-    }
-  }
-
   void Preempt(size_t i) {
     budget_tokens_ += running_[i].tokens;
     free_chunks_ += running_[i].chunks + s_.running[i].exclusive_chunks;
-    ForEachRun(i, [this](int32_t run) {
+    ForEachSharedRun(s_, i, [this](int32_t run) {
       if (--holders_[run] == 0) free_chunks_ += s_.shared_runs[run].chunks;
     });
     running_[i] = {.tokens = 0, .chunks = 0, .preempted = true};
@@ -281,7 +268,8 @@ class Planner {
     explicit Lane(const SchedulerSnapshot& snapshot) : order(snapshot, &waiting) {}
 
     int64_t served = 0;
-    int32_t running = 0;           // sequences
+    int32_t running = 0;           // sequences, as the plan began
+    int32_t admitted = 0;          // by this plan
     std::vector<size_t> prefills;  // into s_.running, in order
     size_t next_prefill = 0;
     std::vector<const WaitingEntry*> waiting;  // oldest first
@@ -299,15 +287,43 @@ class Planner {
       return *lane;
     };
     for (const RunningEntry& entry : s_.running) ++lane_of(entry.tenant).running;
-    for (const size_t i : PrefillOrder()) lane_of(s_.running[i].turn_of()).prefills.push_back(i);
+    for (const size_t i : PrefillOrder()) {
+      if (!running_[i].preempted) lane_of(s_.running[i].turn_of()).prefills.push_back(i);
+    }
     for (const WaitingEntry& entry : s_.waiting) {
       if (!entry.held) lane_of(entry.tenant).waiting.push_back(&entry);
     }
     return lanes;
   }
 
+  // What tenants did not get in their turns.
+  struct Lack {
+    std::optional<size_t> prefill;          // the first that got less for want of chunks
+    std::optional<int32_t> tenant;          // the first whose next sequence did not fit
+    const WaitingEntry* waiting = nullptr;  // that sequence
+    bool slot = false;                      // it lacked one, or a row beside those that decode
+    bool closed = false;                    // nobody passes it, or nobody more
+  };
+
   void ShareOut() {
     const std::vector<std::unique_ptr<Lane>> lanes = MakeLanes();
+    const Lack lack = GiveTurns(lanes);
+    if (!plan_.admit.empty()) return;
+    if (!AnyWork()) return GoOnWithFirstPrefill();
+    const size_t preempted_before = plan_.preempt.size();
+    if (lack.prefill.has_value()) {
+      FreeChunks(s_.running[*lack.prefill].turn_of(), 0, lack.prefill);
+    }
+    if (plan_.preempt.size() > preempted_before) return;
+    if (!lack.tenant.has_value() || lanes[*lack.tenant]->running > 0) return;
+    // Who gave way for the growth of others has left a slot.
+    if (lack.slot && plan_.preempt.empty()) FreeSlot(lanes, *lack.tenant);
+    if (alive_ < s_.limits.max_sequences) {
+      FreeChunks(*lack.tenant, ChunksToAdmit(*lack.waiting), std::nullopt);
+    }
+  }
+
+  Lack GiveTurns(const std::vector<std::unique_ptr<Lane>>& lanes) {
     // The one that has been served least on top; of equals the one that runs least, then the first.
     const auto later = [&](int32_t a, int32_t b) {
       const Lane& x = *lanes[a];
@@ -320,13 +336,12 @@ class Planner {
     }
     std::make_heap(turns.begin(), turns.end(), later);
     int32_t spoken_for = SpokenFor();
-    std::optional<size_t> lacking;        // the first prefill that got less for want of chunks
-    std::optional<int32_t> refused;       // the tenant whose turn it was when nothing fitted
-    const WaitingEntry* unfit = nullptr;  // and its sequence
-    while (budget_tokens_ <= 0 && unfit == nullptr && !turns.empty()) {
+    Lack lack;
+    while (budget_tokens_ <= 0 && lack.waiting == nullptr && !turns.empty()) {
       std::pop_heap(turns.begin(), turns.end(), later);
-      unfit = NextOf(*lanes[turns.back()]);
-      if (unfit != nullptr) refused = turns.back();
+      lack.waiting = NextOf(*lanes[turns.back()]);
+      if (lack.waiting != nullptr) lack.tenant = turns.back();
+      lack.slot = true;
       turns.pop_back();
     }
     while (budget_tokens_ > 0 && !turns.empty()) {
@@ -341,14 +356,9 @@ class Planner {
         GivePrefill(i);
         spoken_for += SpokenForBy(i);
         const bool all = running_[i].tokens == s_.running[i].runnable_tokens;
-        if (!all && budget_tokens_ > 0 && !lacking.has_value()) lacking = i;
-      } else if (refused.has_value()) {
-        goes_on = false;
-      } else if (const WaitingEntry* next = NextOf(lane); next == nullptr) {
-        goes_on = false;
-      } else if (alive_ >= s_.limits.max_sequences || !AdmitOne(*next, spoken_for)) {
-        refused = tenant;
-        unfit = next;
+        if (!all && budget_tokens_ > 0 && !lack.prefill.has_value()) lack.prefill = i;
+      } else {
+        goes_on = AdmitNextOf(tenant, &lane, spoken_for, &lack);
       }
       lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
       if (goes_on) {
@@ -357,15 +367,30 @@ class Planner {
         turns.pop_back();
       }
     }
-    if (!plan_.admit.empty()) return;
-    if (!AnyWork()) return GoOnWithFirstPrefill();
-    if (lacking.has_value()) FreeChunks(s_.running[*lacking].tenant, 0, lacking);
-    if (plan_.preempt.empty() && refused.has_value() && lanes[*refused]->running == 0) {
-      if (alive_ >= s_.limits.max_sequences || budget_tokens_ <= 0) FreeSlot(lanes, *refused);
-      if (alive_ < s_.limits.max_sequences) {
-        FreeChunks(*refused, ChunksToAdmit(*unfit), std::nullopt);
-      }
+    return lack;
+  }
+
+  // Starts the next sequence of the tenant whose turn it is; false: it gets none. Behind one that
+  // does not fit only those of tenants that run nothing start, and if its own tenant runs
+  // something.
+  bool AdmitNextOf(int32_t tenant, Lane* lane, int32_t spoken_for, Lack* lack) {
+    const bool runs = lane->running + lane->admitted > 0;
+    if (lack->closed || (lack->tenant.has_value() && runs)) return false;
+    const WaitingEntry* const next = NextOf(*lane);
+    if (next == nullptr) return false;
+    const bool admits = plan_.preempt.empty();
+    const bool slot = alive_ < s_.limits.max_sequences;
+    if (admits && slot && AdmitOne(*next, spoken_for)) {
+      ++lane->admitted;
+      return true;
     }
+    lack->closed = lack->tenant.has_value() || !runs || !slot || !admits;
+    if (!lack->tenant.has_value()) {
+      lack->tenant = tenant;
+      lack->waiting = next;
+      lack->slot = !slot;
+    }
+    return false;
   }
 
   // The next that may be admitted, or null.
@@ -415,80 +440,16 @@ class Planner {
 
   // --- several tenants: their parts of the cache ---
 
-  // What running sequences have and will take next.
-  struct Holding {
-    std::vector<size_t> sequences;  // who gives way first stands last
-    int64_t chunks = 0;
-    absl::flat_hash_map<int32_t, int32_t> sharers;  // of each shared run, among `sequences`
-  };
-  struct Division {
-    std::vector<Holding> holdings;  // by tenant
-    int64_t pool_chunks = 0;        // free or held
-    int64_t total_weight = 0;
-  };
-
-  int32_t OwnChunks(size_t i) const { return s_.running[i].exclusive_chunks + running_[i].chunks; }
-
-  void Add(size_t i, Holding* holding) const {
-    holding->sequences.push_back(i);
-    holding->chunks += OwnChunks(i) + NextChunks(i);
-    ForEachRun(i, [&](int32_t run) {
-      if (holding->sharers[run]++ == 0) holding->chunks += s_.shared_runs[run].chunks;
-    });
-  }
-
-  // Takes the one that gives way first away, and returns it.
-  size_t TakeLast(Holding* holding) const {
-    const size_t i = holding->sequences.back();
-    holding->sequences.pop_back();
-    holding->chunks -= OwnChunks(i) + NextChunks(i);
-    ForEachRun(i, [&](int32_t run) {
-      if (--holding->sharers[run] == 0) holding->chunks -= s_.shared_runs[run].chunks;
-    });
-    return i;
-  }
-
-  Division Divide() const {
-    Division division{.holdings = std::vector<Holding>(s_.tenants.size()),
-                      .pool_chunks = free_chunks_};
-    for (size_t run = 0; run < holders_.size(); ++run) {
-      if (holders_[run] > 0) division.pool_chunks += s_.shared_runs[run].chunks;
-    }
+  CacheParts Parts() const {
+    std::vector<CacheParts::Held> held;
+    held.reserve(running_.size());
     for (size_t i = 0; i < running_.size(); ++i) {
       if (running_[i].preempted) continue;
-      Add(i, &division.holdings[s_.running[i].tenant]);
-      division.pool_chunks += OwnChunks(i);
+      held.push_back({.index = i,
+                      .own_chunks = s_.running[i].exclusive_chunks + running_[i].chunks,
+                      .next_chunks = NextChunks(i)});
     }
-    for (size_t tenant = 0; tenant < s_.tenants.size(); ++tenant) {
-      Holding& holding = division.holdings[tenant];
-      if (s_.tenants[tenant].has_requests) {
-        division.total_weight += s_.tenants[tenant].weight_milli;
-      }
-      if (s_.limits.policy == Policy::kPriority) {
-        std::stable_sort(
-            holding.sequences.begin(), holding.sequences.end(),
-            [this](size_t a, size_t b) { return s_.running[a].priority < s_.running[b].priority; });
-      }
-    }
-    return division;
-  }
-
-  // Of those that run two sequences or more the one that has most of the cache for its weight, if
-  // that is more than its part.
-  std::optional<size_t> TenantOverPart(const Division& division) const {
-    const std::vector<Holding>& holdings = division.holdings;
-    const auto weight = [&](size_t tenant) { return int64_t{s_.tenants[tenant].weight_milli}; };
-    std::optional<size_t> most;
-    for (size_t i = 0; i < holdings.size(); ++i) {
-      if (holdings[i].sequences.size() < 2) continue;
-      if (!most.has_value() ||
-          holdings[i].chunks * weight(*most) > holdings[*most].chunks * weight(i)) {
-        most = i;
-      }
-    }
-    const bool over = most.has_value() && holdings[*most].chunks * division.total_weight >
-                                              division.pool_chunks * weight(*most);
-    return over ? most : std::nullopt;
+    return CacheParts(s_, free_chunks_, held, holders_);
   }
 
   // Takes sequences from other tenants that have more than their parts until `chunks` are free for
@@ -505,15 +466,17 @@ class Planner {
     }
     const auto before = std::make_tuple(running_, holders_, budget_tokens_, free_chunks_, alive_);
     const size_t preempted_before = plan_.preempt.size();
-    Division division = Divide();
+    CacheParts parts = Parts();
+    // What is to get them does not give way itself: nobody's last sequence is taken.
+    if (prefill.has_value()) parts.PutLast(*prefill);
     while (chunks + next_chunks + MarginChunks() > free_chunks_) {
-      const std::optional<size_t> over = TenantOverPart(division);
+      const std::optional<size_t> over = parts.TenantOverPart();
       if (!over.has_value() || static_cast<int32_t>(*over) == tenant) {
         std::tie(running_, holders_, budget_tokens_, free_chunks_, alive_) = before;
         plan_.preempt.resize(preempted_before);
         return;
       }
-      const size_t victim = TakeLast(&division.holdings[*over]);
+      const size_t victim = parts.TakeFirst(*over);
       next_chunks -= needed_by(victim);
       Preempt(victim);
     }
@@ -530,17 +493,6 @@ class Planner {
 };
 
 }  // namespace
-
-std::string StepPlan::ToString() const {
-  return absl::StrCat("preempt [", absl::StrJoin(preempt, " ", AppendId), "] admit [",
-                      absl::StrJoin(admit, " ", AppendId), "] work [",
-                      absl::StrJoin(work, " ",
-                                    [](std::string* out, const StepWork& w) {
-                                      AppendId(out, w.sequence);
-                                      absl::StrAppend(out, ":", w.num_tokens);
-                                    }),
-                      "]");
-}
 
 StepPlan Plan(const SchedulerSnapshot& snapshot) { return Planner(snapshot).Run(); }
 

@@ -115,18 +115,21 @@ auto FindEntry(List& list, SequenceId id) {
 //   2+3. The rest of the budget goes to whichever tenant has been served least for its weight: to
 //      its running prefills and those that it waits for, then to its waiting sequences; what it
 //      gets counts as served within the plan. When the sequence whose turn it is does not fit,
-//      nothing else is admitted.
-//   4. If that is one of a tenant that runs nothing, others make way for it. For a slot: who runs
-//      most for its weight, if that is more than its part of max_sequences, gives up its least
-//      urgent. For chunks: who has most of the cache for its weight, if that is more than its part
-//      of it, gives up its least urgent, and so on until the whole prefill fits; or nobody does, if
-//      it would not. A tenant's last sequence is not taken, so that each goes on with something;
-//      but where there are more tenants than slots, that of the tenant that has been served most,
-//      if it has been served more than the one whose turn it is, and once the sequence has had
-//      turn_tokens.
+//      nothing else is admitted; but if its tenant runs something, one sequence of each tenant that
+//      runs nothing is, until one of these does not fit. (So what was passed is put off until its
+//      own tenant runs nothing, at most: from then on nobody passes it.)
+//   4. If that is one of a tenant that runs nothing, others make way for it, in a plan that has
+//      preempted for 1. as in any other that admits nothing. For a slot: who runs most for its
+//      weight, if that is more than its part of max_sequences, gives up its least urgent. For
+//      chunks: who has most of the cache for its weight, if that is more than its part of it, gives
+//      up its least urgent, and so on until the whole prefill fits; or nobody does, if it would
+//      not. A tenant's last sequence is not taken, so that each goes on with something; but where
+//      there are more tenants than slots, that of the tenant that has been served most, if it has
+//      been served more than the one whose turn it is, and once the sequence has had turn_tokens.
 //   5. A tenant that has more than its part of the cache also comes first where chunks lack in 1.,
-//      and where they lack for the rest of another's running prefill. Where no tenant of several
-//      sequences has, it is the tenant of the youngest that gives up its least urgent.
+//      and where they lack for the rest of another's running prefill, or of its own that has the
+//      turns of another. Where no tenant of several sequences has, it is the tenant of the youngest
+//      that gives up its least urgent.
 // What sequences of one tenant share counts once among the chunks that it has.
 //
 // So a request of a tenant that runs nothing, and has been served least, is admitted by the second

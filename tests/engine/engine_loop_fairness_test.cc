@@ -207,6 +207,31 @@ TEST_P(EngineLoopFairnessTest, AFullCacheDelaysAnotherByTwoSteps) {
   }
 }
 
+// Tenant a's answers share six chunks of a full cache and have one or two each. They came one by
+// one, so that for some steps in a row one or two of them need another chunk, and take it from
+// others. Whenever tenant b comes, it gets what it needs beside that.
+TEST_P(EngineLoopFairnessTest, ACacheFullOfGrowingAnswersDelaysAnotherByTwoSteps) {
+  for (int turns = 30; turns < 44; turns += 2) {
+    LoopHarness harness(LoopOptions{
+        .num_chunks = 54, .max_sequences = 64, .step_token_budget = 128, .policy = GetParam()});
+    std::vector<std::shared_ptr<TokenStream>> crowd;
+    for (int i = 0; i < turns; ++i) {
+      Request request = TokenRequest(testing::Prompt(96, 2), 60);
+      request.tenant = "a";
+      request.sampling.temperature = 1;  // the answers are not the same
+      request.sampling.seed = static_cast<uint64_t>(i);
+      request.stop.ignore_eos = true;
+      crowd.push_back(harness.Submit(std::move(request)));
+      harness.loop.Turn();
+    }
+    const auto single = SubmitLong(harness, "b", 1, 20, 5);
+    RequestOutput output;
+    EXPECT_LE(TurnsUntilFinished(harness, *single, &output), 2 + 5) << turns;
+    EXPECT_TRUE(output.status.ok()) << output.status;
+    ExpectAllGetTheirTokens(harness, 60, crowd);
+  }
+}
+
 // As above, but a's sequences come in pairs that share a prompt of 190 tokens: a chunk each is all
 // that one of a pair gives back alone.
 TEST_P(EngineLoopFairnessTest, ACacheFullOfSharedPromptsDelaysAnotherByTwoSteps) {

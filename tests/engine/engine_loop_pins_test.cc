@@ -1,6 +1,7 @@
 // Requests that are too large for what pins leave of the cache. Operators cannot pin so much
 // (PrefixPins); the loop relies on nobody for coming to rest.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -16,6 +17,7 @@ using ::refrain::testing::LoopHarness;
 using ::refrain::testing::LoopOptions;
 using ::refrain::testing::Prompt;
 using ::refrain::testing::TokenRequest;
+using ::testing::HasSubstr;
 
 // Eight chunks of 16 tokens, two of them pinned.
 class EngineLoopPinsTest : public ::testing::TestWithParam<int> {
@@ -47,9 +49,23 @@ TEST_P(EngineLoopPinsTest, RequestsOfTwoTenantsThatDoNotFitAreBothRefused) {
   ASSERT_NO_FATAL_FAILURE(h.RunUntilIdle());
   for (const auto& stream : streams) {
     const absl::Status status = h.Read(stream).status;
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;  // no overload, which passes
   }
   EXPECT_EQ(h.loop.health(), absl::OkStatus());
+}
+
+// The text tells the sizes: of what is not pinned, that which the request has itself included.
+TEST_P(EngineLoopPinsTest, SaysHowMuchIsNotPinned) {
+  LoopHarness h(Options());
+  PinTwoChunks(&h);
+  const std::string text = " tokens do not fit into the 6 chunks of 16 tokens";
+  const absl::Status at_once = h.Run(TokenRequest(Prompt(100, 5), 4)).status;
+  EXPECT_THAT(std::string(at_once.message()), HasSubstr("the request's 100" + text)) << at_once;
+  Request grows = TokenRequest(Prompt(80, 6), 40);
+  grows.stop.ignore_eos = true;
+  const absl::Status later = h.Run(grows).status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(later)) << later;
+  EXPECT_THAT(std::string(later.message()), HasSubstr("the request's 97" + text)) << later;
 }
 
 // All that is free holds the beginning of the urgent one, which lacks a chunk for the rest.
@@ -62,7 +78,7 @@ TEST_P(EngineLoopPinsTest, RefusesTheRequestThatDoesNotFitNotAnOlderOneThatDoes)
   const auto small_stream = h.Submit(small);
   const auto large_stream = h.Submit(TokenRequest(Prompt(100, 5), 4));
   h.RunUntilIdle();
-  EXPECT_TRUE(absl::IsResourceExhausted(h.Read(large_stream).status));
+  EXPECT_TRUE(absl::IsFailedPrecondition(h.Read(large_stream).status));
   EXPECT_EQ(h.Read(small_stream).status, absl::OkStatus());
 }
 

@@ -220,11 +220,11 @@ TEST_P(EngineLoopTest, WhatIsPinnedRefusesRequestsAndTheEngineLives) {
   const int32_t pinned_tokens = h.cache->Pin({}, span);
   ASSERT_EQ(pinned_tokens, 16 * 7);
   const RequestOutput refused = h.Run(TokenRequest(Prompt(40, 5), 1));
-  EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused.status)) << refused.status;
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("not pinned"));
   EXPECT_EQ(h.Run(TokenRequest(Prompt(10, 5), 3)).status, absl::OkStatus());
   // One that outgrows what is left.
-  EXPECT_TRUE(absl::IsResourceExhausted(h.Run(TokenRequest(Prompt(10, 6), 30)).status));
+  EXPECT_TRUE(absl::IsFailedPrecondition(h.Run(TokenRequest(Prompt(10, 6), 30)).status));
   EXPECT_EQ(h.loop.health(), absl::OkStatus());
   h.cache->Unpin({}, span, pinned_tokens);
   EXPECT_EQ(h.Run(TokenRequest(Prompt(40, 5), 1)).status, absl::OkStatus());

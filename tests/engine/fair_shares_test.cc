@@ -48,6 +48,28 @@ TEST(FairSharesTest, AnIdleTenantSavesNothingUp) {
   EXPECT_EQ(TokensOf(shares, b), 2'000'000 - kLag);
 }
 
+// a had the engine to itself, one request at a time: what it was given in b's absence is not b's
+// to have first.
+TEST(FairSharesTest, WhatATenantHadAloneDoesNotPutItBehindNewcomers) {
+  FairShares shares;
+  const int32_t a = shares.Enter("a", 1);
+  shares.Charge(a, 1'000'000);
+  shares.Leave(a);
+  const int32_t b = shares.Enter("b", 1);
+  shares.Enter("a", 1);
+  EXPECT_LE(TokensOf(shares, a) - TokensOf(shares, b), kLag);
+  // And by turns, one of them there at a time.
+  shares.Leave(a);
+  for (int i = 0; i < 10; ++i) {
+    shares.Charge(b, 50'000);
+    shares.Leave(b);
+    const int32_t c = shares.Enter("c", 1);
+    shares.Enter("b", 1);
+    EXPECT_LE(TokensOf(shares, b) - TokensOf(shares, c), kLag);
+    shares.Leave(c);
+  }
+}
+
 // low decodes, which is never refused: far ahead of waits, which lacks. Who comes is not put behind
 // waits for that, nor is waits when it sends more.
 TEST(FairSharesTest, OneThatRunsAheadPutsNobodyBehindThoseThatWait) {
