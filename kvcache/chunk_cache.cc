@@ -241,10 +241,13 @@ int32_t ChunkCache::EvictUpwards(NodeId node) {
   return evicted;
 }
 
-void ChunkCache::Keep(NodeId id, int32_t path_tokens) {
+bool ChunkCache::Keep(NodeId id, int32_t path_tokens) {
   const PrefixTree::Node& node = tree_.node(id);
   int32_t& kept = tree_.use(id).kept_tokens;
-  kept = std::max(kept, std::min(path_tokens - node.depth_tokens, node.tokens));
+  const int32_t wanted = std::min(path_tokens - node.depth_tokens, node.tokens);
+  if (wanted <= kept) return false;
+  kept = wanted;
+  return true;
 }
 
 void ChunkCache::Forget(NodeId id, int32_t kept_tokens) {
@@ -309,6 +312,9 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
   int32_t used = -cached;
   for (size_t i = 0; i < owners.size(); ++i) {
     used += owners[i];
+    if (node.use.kept_tokens > 0 && !parent.is_root() && parent.use.kept_tokens < parent.tokens) {
+      return broken(id, "is kept, some of its parent is not");
+    }
     if (owners[i] != (pool_.IsTaken(ChunkId{static_cast<int32_t>(i)}) ? 1 : 0)) {
       return absl::InternalError("KV cache invariant: chunk " + std::to_string(i) + " has " +
                                  std::to_string(owners[i]) + " owners");
