@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <optional>
+#include <utility>
 
 namespace refrain::kvcache {
 
@@ -206,28 +207,38 @@ void ChunkCache::Remove(NodeId node) {
   }
 }
 
+// In the policy's order one of many siblings would go from the middle, and move half of the others.
 int32_t ChunkCache::EvictAll() {
-  int32_t evicted = 0;
-  for (; const std::optional<NodeId> victim = policy_->Victim(); ++evicted) Evict(*victim);
-  return evicted;
+  std::vector<NodeId> roots;
+  for (const auto& [root, name_space] : tree_.roots()) roots.push_back(root);
+  std::sort(roots.begin(), roots.end());  // so that it is the same in each run
+  std::vector<NodeId> first;
+  for (const NodeId root : roots) {
+    const std::vector<NodeId>& children = tree_.node(root).children;
+    first.insert(first.end(), children.begin(), children.end());
+  }
+  return EvictWithAllBehind(std::move(first));
 }
 
+// The root stays as long as the node itself does.
 int32_t ChunkCache::EvictFrom(NodeId node) {
-  std::vector<NodeId> behind;  // parents stand before children
-  const std::vector<NodeId>& first = tree_.node(node).children;
-  behind.assign(first.begin(), first.end());
-  for (size_t i = 0; i < behind.size(); ++i) {
-    const std::vector<NodeId>& children = tree_.node(behind[i]).children;
-    behind.insert(behind.end(), children.begin(), children.end());
+  const int32_t evicted = EvictWithAllBehind(tree_.node(node).children);
+  return evicted + EvictUpwards(node);
+}
+
+int32_t ChunkCache::EvictWithAllBehind(std::vector<NodeId> nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::vector<NodeId>& children = tree_.node(nodes[i]).children;
+    nodes.insert(nodes.end(), children.begin(), children.end());
   }
   int32_t evicted = 0;
-  // The root stays as long as the node itself does.
-  for (auto id = behind.rbegin(); id != behind.rend(); ++id) {
+  // Children before parents, and of siblings the last one first: it moves none.
+  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
     if (!use(*id).idle) continue;
     Evict(*id);
     ++evicted;
   }
-  return evicted + EvictUpwards(node);
+  return evicted;
 }
 
 int32_t ChunkCache::EvictUpwards(NodeId node) {
@@ -301,6 +312,9 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
     if (!parent.is_root() && node.use.pins > parent.use.pins) {
       return broken(id, "is pinned, its parent is not");
     }
+    if (node.use.kept_tokens > 0 && !parent.is_root() && parent.use.kept_tokens < parent.tokens) {
+      return broken(id, "is kept, some of its parent is not");
+    }
     const bool unused = node.use.refs == 0 && node.use.pins == 0;
     cached += unused ? 1 : 0;
     if (unused && !keeps_unused_) return broken(id, "stays though nothing is kept");
@@ -312,9 +326,6 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
   int32_t used = -cached;
   for (size_t i = 0; i < owners.size(); ++i) {
     used += owners[i];
-    if (node.use.kept_tokens > 0 && !parent.is_root() && parent.use.kept_tokens < parent.tokens) {
-      return broken(id, "is kept, some of its parent is not");
-    }
     if (owners[i] != (pool_.IsTaken(ChunkId{static_cast<int32_t>(i)}) ? 1 : 0)) {
       return absl::InternalError("KV cache invariant: chunk " + std::to_string(i) + " has " +
                                  std::to_string(owners[i]) + " owners");

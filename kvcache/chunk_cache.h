@@ -112,6 +112,8 @@ class ChunkCache {
   // `heir`: has all of its tokens; or kNoNode.
   void Drop(NodeId node, NodeId heir);
   void Evict(NodeId node);
+  // What is idle of these and all behind them; each stands before those behind it.
+  int32_t EvictWithAllBehind(std::vector<NodeId> nodes);
   void Remove(NodeId node);
 
   const bool keeps_unused_;
