@@ -318,6 +318,27 @@ TEST(ReuseRatePolicy, LearnsTheSameFromThoseThatAreAdmittedTogether) {
   }
 }
 
+// Those that make way, and run again when nothing is left of them, never came back; of those that
+// call tools one in four does.
+TEST(ReuseRatePolicy, WhoRunsAgainHasNotComeBack) {
+  PolicyTree tree("reuse_rate", 4000);
+  for (int i = 0; i < 96; ++i) {
+    const std::string runs_again(1, static_cast<char>(1 + i)), call(1, static_cast<char>(101 + i));
+    tree.Request(call, 0, AnswerEnd::kToolCalls);
+    tree.Request(runs_again);
+    tree.EvictAll();
+    if (i % 4 == 0) tree.Request(call + "x", 0, AnswerEnd::kToolCalls);
+    for (int rest = 0; rest < 2; ++rest) tree.Request("\xff", 0, AnswerEnd::kTurn);
+    tree.EvictAll();
+    tree.Compute(runs_again, 0);
+    tree.Leave(runs_again);
+    tree.EvictAll();
+  }
+  tree.Request("\xf0", 0, AnswerEnd::kToolCalls);
+  tree.Request("\xf1");
+  EXPECT_EQ(tree.EvictOne(), "\xf1");
+}
+
 // A stranger is admitted with the next turn of a conversation of which the first chunk is left, in
 // another namespace or the same one: it is no conversation that came back for that.
 TEST(ReuseRatePolicy, AStrangerTakesNoConversationForItsOwn) {
