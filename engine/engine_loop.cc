@@ -200,10 +200,9 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
 }
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
-  // All choices of a request have the same.
-  if (sequence.request->SetPromptRemembered() && parts_.cache->options().prefix_cache) {
-    seen_.Add(sequence.request->prefix_keys());
-  }
+  // Its other choices have the same, and each its own copy of the chunk in which it ends.
+  if (!sequence.request->IsFirstWithPrompt(sequence.id)) return;
+  if (parts_.cache->options().prefix_cache) seen_.Add(sequence.request->prefix_keys());
   const Request& request = sequence.request->request();
   if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
 }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/admission_ledger.h"
+#include "engine/answers_in_cache.h"
 #include "engine/clock.h"
 #include "engine/deadline_list.h"
 #include "engine/engine.h"
@@ -74,9 +75,9 @@ struct EngineLoopParts {
 // every request is finished with that status and health reports it for good.
 class EngineLoop {
  public:
-  // Before each plan so many waiting sequences are matched again if what was found is out of date:
-  // the first ones, and others in turn. So a plan goes by matches that are at most waiting /
-  // kRefreshedInTurn plans old, rounded up; PendingPrefixes tells more at once.
+  // Before each plan so many waiting sequences are matched again if that is out of date: the first
+  // ones, and others in turn. So what a plan goes by is at most waiting / kRefreshedInTurn plans
+  // old, rounded up; PendingPrefixes tells more at once.
   static constexpr size_t kRefreshedFirst = 8;
   static constexpr size_t kRefreshedInTurn = 8;
 
@@ -110,9 +111,8 @@ class EngineLoop {
 
   // --- what a plan depends on (engine_loop_snapshot.cc) ---
   void RefreshSnapshot();
-  // Whether one has requests and runs nothing: others may have to make way for it.
-  bool SomeTenantWaits() const;
-  void TellShares();  // once a plan is carried out: which tenants could have used more
+  bool SomeTenantWaits() const;  // and runs nothing: others may have to make way for it
+  void TellShares();             // once a plan is carried out: which tenants could have used more
 
   // --- sharing (engine_loop_sharing.cc) ---
   kvcache::Namespace NamespaceOf(const Request& request) const;
@@ -155,21 +155,21 @@ class EngineLoop {
   // Lets `child` run with the tokens of `parent`, where there is room for it.
   void ForkBeam(const std::shared_ptr<SequenceState>& child, const SequenceState& parent);
   void EndBeams(RunningRequest* request);
-  void WithdrawBeam(SequenceState* beam);  // for good
-  void Park(SequenceState* beam);          // one that has delivered runs no more until it goes on
+  void DropBeams(const RunningRequest& request, const std::vector<bool>& goes_on);
+  void Park(SequenceState* beam);  // one that has delivered runs no more until it goes on
   // Beams that have delivered make room for others, or only their own request's. False: none have.
   bool ParkDeliveredBeams(bool only_for_siblings);
 
   // What a choice generated, for the next turn of its conversation, and to explain misses.
   void RememberTurn(const RunningRequest& request, const std::vector<TokenId>& generated);
-  // The prompt has been computed: it is remembered, and kept where that was asked for.
-  void RememberPrompt(const SequenceState& sequence);
+  void RememberPrompt(const SequenceState& sequence);  // computed; kept where that was asked for
   // --- endings (engine_loop_endings.cc) ---
-  // Out of scheduler and cache; of what it alone has only the first `kept_tokens` stay as cache.
+  AnswersInCache AnswersOf(const RunningRequest& request) const;
+  // Out of scheduler and cache; of what it alone has only the first `kept_tokens` stay as cache,
+  // for good: also of what it left when it made way, or ended.
   void Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens = std::nullopt);
+  void WithdrawForGood(SequenceState* sequence, int32_t kept_tokens, AnswersInCache* answers);
   void EndChoice(SequenceState* sequence, ChoiceEnd end);
-  void KeepAnswer(const RunningRequest& request, const std::vector<TokenId>& generated,
-                  kvcache::AnswerEnd answer);
   void KeepBest(const RunningRequest& request);
   void TakeOutOfQueue(const RunningRequest& request);  // all of its sequences
   void FinishRequest(RunningRequest* request, absl::Status status,

@@ -3,18 +3,14 @@
 #include <utility>
 #include <vector>
 
+#include "engine/answers_in_cache.h"
 #include "engine/engine_loop.h"
 
 namespace refrain::engine {
-namespace {
 
-void CollectIds(const RunningRequest& request, const std::vector<TokenId>& generated,
-                std::vector<TokenId>* ids) {
-  *ids = request.prompt();
-  ids->insert(ids->end(), generated.begin(), generated.end());
+AnswersInCache EngineLoop::AnswersOf(const RunningRequest& request) const {
+  return {&request, NamespaceOf(request.request()), parts_.cache};
 }
-
-}  // namespace
 
 void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_tokens) {
   kvcache::CacheManager& cache = *parts_.cache;
@@ -28,16 +24,19 @@ void EngineLoop::Withdraw(SequenceState* sequence, std::optional<int32_t> kept_t
       cache.Leave(sequence->id);
     }
     StopProducing(sequence->id);
-    return;
-  }
-  if (sequence->phase == SequencePhase::kWaiting) {
+  } else if (sequence->phase == SequencePhase::kWaiting) {
     RemoveWaiting(sequence->id);
     pending_.Forget(sequence->id);
   }
-  // It left before, when it was preempted or ended.
-  if (!kept_tokens.has_value() || *kept_tokens >= sequence->known_tokens()) return;
-  CollectIds(*sequence->request, sequence->generated, &known_ids_);
-  cache.Forget(NamespaceOf(sequence->request->request()), {known_ids_, {}}, *kept_tokens);
+}
+
+void EngineLoop::WithdrawForGood(SequenceState* sequence, int32_t kept_tokens,
+                                 AnswersInCache* answers) {
+  // Else it left before, when it was preempted or ended.
+  const bool in_cache = sequence->phase == SequencePhase::kRunning;
+  Withdraw(sequence, kept_tokens);
+  if (in_cache || kept_tokens >= sequence->known_tokens()) return;
+  answers->Forget(sequence->generated, kept_tokens);
 }
 
 void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
@@ -49,8 +48,9 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   const bool left_before = sequence->phase != SequencePhase::kRunning;
   if (!left_before && !picked_later) parts_.cache->Answered(sequence->id, sequence->answer);
   if (!HandOver(*sequence)) Withdraw(sequence);
+  // The cache hears only now how it ended.
   if (left_before && !picked_later && sequence->answer != kvcache::AnswerEnd::kOther) {
-    KeepAnswer(*request, sequence->generated, sequence->answer);
+    AnswersOf(*request).Keep(sequence->generated, sequence->answer);
   }
   request->End(sequence, std::move(end));
   if (picked_later && request->finished()) KeepBest(*request);
@@ -60,24 +60,18 @@ void EngineLoop::EndChoice(SequenceState* sequence, ChoiceEnd end) {
   if (!request->finished()) ReleaseParked(request);
 }
 
-// Of a sequence that has left. The cache may hear only now how it ended.
-void EngineLoop::KeepAnswer(const RunningRequest& request, const std::vector<TokenId>& generated,
-                            kvcache::AnswerEnd answer) {
-  CollectIds(request, generated, &known_ids_);
-  parts_.cache->Keep(NamespaceOf(request.request()), {known_ids_, {}}, answer);
-}
-
 // It is known now which sequences are the answer; nobody will ask for the others. What those have
 // in common with it Keep has marked, also where the answer's own chunk is gone.
 void EngineLoop::KeepBest(const RunningRequest& request) {
   const auto& choices = request.choices();
+  AnswersInCache answers = AnswersOf(request);
   for (const size_t best : request.best()) {
     RememberTurn(request, choices[best]->generated);
-    KeepAnswer(request, choices[best]->generated, choices[best]->answer);
+    answers.Keep(choices[best]->generated, choices[best]->answer);
   }
   for (size_t i = 0; i < choices.size(); ++i) {
     if (std::ranges::find(request.best(), i) != request.best().end()) continue;
-    Withdraw(choices[i].get(), request.prompt_tokens());
+    WithdrawForGood(choices[i].get(), request.prompt_tokens(), &answers);
   }
 }
 
@@ -105,11 +99,16 @@ void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
   const bool nobody_saw_any = request->request().picks_best();
   if (nobody_saw_any && !kept_tokens.has_value()) kept_tokens = request->prompt_tokens();
   TakeOutOfQueue(*request);
+  AnswersInCache answers = AnswersOf(*request);
   for (const auto& choice : request->choices()) {
     const bool ended = choice->phase == SequencePhase::kEnded;
     if (ended && !nobody_saw_any) continue;
     if (!nobody_saw_any) RememberTurn(*request, choice->generated);
-    Withdraw(choice.get(), kept_tokens);
+    if (kept_tokens.has_value()) {
+      WithdrawForGood(choice.get(), *kept_tokens, &answers);
+    } else {
+      Withdraw(choice.get());
+    }
     if (ended) continue;
     sequences_.erase(choice->id);
   }

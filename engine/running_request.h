@@ -131,8 +131,11 @@ class RunningRequest {
   bool SetCachedTokens(int32_t found, int32_t written);
   // Whether one of its sequences has run: the cache has counted the request.
   bool has_run() const { return cached_tokens_set_; }
-  // True the first time.
-  bool SetPromptRemembered() { return !std::exchange(prompt_remembered_, true); }
+  // Whether `sequence`, which has all of the prompt now, is the first of them that had.
+  bool IsFirstWithPrompt(SequenceId sequence) {
+    if (!first_with_prompt_.has_value()) first_with_prompt_ = sequence;
+    return *first_with_prompt_ == sequence;
+  }
   void SetCacheMiss(std::optional<CacheMiss> miss) { outbox_.usage.miss = miss; }
 
   void AddPromptToken(int32_t index, const SampledToken& sampled);
@@ -191,7 +194,7 @@ class RunningRequest {
   const PrefixKeys prefix_keys_;
   bool started_ = false;
   bool cached_tokens_set_ = false;
-  bool prompt_remembered_ = false;
+  std::optional<SequenceId> first_with_prompt_;
   int32_t next_prompt_row_ = 0;
   int32_t prompt_computed_end_ = 0;
   StreamBatch outbox_;

@@ -29,6 +29,12 @@ AwaitingPolicy::Place AwaitingPolicy::FirstOf(const std::set<Place>& places) {
 void AwaitingPolicy::AddToSpared(Group* group) {
   group->first = FirstOf(group->places);
   spared_.emplace(group->first, group->node);
+  last_.reset();
+}
+
+void AwaitingPolicy::TakeFromSpared(const Group& group) {
+  spared_.erase({group.first, group.node});
+  last_.reset();
 }
 
 void AwaitingPolicy::Spare(NodeId node) {
@@ -68,13 +74,13 @@ void AwaitingPolicy::Await(SequenceId sequence, const WaitingPlace& place, NodeI
     return;
   }
   StopAwaiting(sequence);
-  if (!Fits(node) && !spared_.empty() && Last()->first.RunsBefore(stands)) return;
+  if (!Fits(node) && !spared_.empty() && LastAsRemembered().first.RunsBefore(stands)) return;
   auto group = std::make_unique<Group>();
   group->places.insert(stands);
   waiting_[sequence] = {group.get(), stands};
   AddGroup(std::move(group), node);
   while (awaited_chunks_ > max_awaited_chunks_ && !spared_.empty()) {
-    const NodeId last = Last()->second;
+    const NodeId last = LastAsRemembered().second;
     if (last == node) break;  // those that came before it leave too little room for all of it
     Show(last);
     for (const Place& other : Get(last).group->places) waiting_.erase(other.sequence);
@@ -185,6 +191,11 @@ AwaitingPolicy::Spared::iterator AwaitingPolicy::Last() {
     turn = other_turn;
   }
   return last;
+}
+
+const AwaitingPolicy::Spared::value_type& AwaitingPolicy::LastAsRemembered() {
+  if (!last_.has_value()) last_ = Last();
+  return **last_;
 }
 
 std::optional<NodeId> AwaitingPolicy::Victim() {

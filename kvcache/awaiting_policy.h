@@ -44,13 +44,17 @@ namespace refrain::kvcache {
 // Await, or its end, makes awaited or not; for each Await, O(log^2 n) more until it ends, however
 // often what it awaits leaves. Where lines take turns, a question to each of those that await an
 // idle chunk, whenever another lineage gives up or those that await a chunk of several lines
-// change.
+// change. Who comes last of all is remembered until a request joins, or what is spared changes: of
+// many that come to wait and find no room only the first one asks all lines.
 class AwaitingPolicy final : public EvictionPolicy {
  public:
   AwaitingPolicy(std::unique_ptr<EvictionPolicy> policy, int32_t max_awaited_chunks)
       : policy_(std::move(policy)), max_awaited_chunks_(max_awaited_chunks) {}
 
-  void RequestJoined() override { policy_->RequestJoined(); }
+  void RequestJoined() override {
+    last_.reset();  // turns have changed
+    policy_->RequestJoined();
+  }
   void Hit(NodeId node) override { policy_->Hit(node); }
   void HitInPart(NodeId node) override { policy_->HitInPart(node); }
   void Inserted(NodeId node, const ChunkTraits& traits) override;
@@ -110,12 +114,14 @@ class AwaitingPolicy final : public EvictionPolicy {
   bool IsKnown(NodeId node) const;
   static Place FirstOf(const std::set<Place>& places);
   void AddToSpared(Group* group);
-  void TakeFromSpared(const Group& group) { spared_.erase({group.first, group.node}); }
+  void TakeFromSpared(const Group& group);
   // Whether all of its lineage may be awaited, too. Looks at no more chunks than may be.
   bool Fits(NodeId node);
   // Who comes last of those spared, of the line or of all; there are some.
   Spared::iterator LastOf(const WaitingLine* line);
   Spared::iterator Last();
+  // The same, perhaps by turns as they were when the last request joined.
+  const Spared::value_type& LastAsRemembered();
   // Of an idle chunk that the other policy may evict; Show makes it such a chunk again.
   void Spare(NodeId node);
   void Show(NodeId node);
@@ -130,6 +136,7 @@ class AwaitingPolicy final : public EvictionPolicy {
   std::vector<Chunk> chunks_;  // [nodes]
   std::unordered_map<SequenceId, Waiting> waiting_;
   Spared spared_;
+  std::optional<Spared::iterator> last_;
   std::optional<Place> gives_up_;  // who is giving up, until it awaits anew
 };
 

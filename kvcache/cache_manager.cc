@@ -22,6 +22,16 @@ absl::Status OutOfRange(const char* name, int32_t value) {
       absl::StrCat("KV cache: ", name, " is ", value, ", must be at least 1"));
 }
 
+// Of what a match found and is still there. A node whose stamp is the same keeps all before it, and
+// none of those can be cut.
+NodeId LastWholeNodeOrNone(const PrefixTree& tree, const MatchResult& match) {
+  if (match.node_stamp == 0 || match.node_stamp != tree.NodeStamp(match.node)) return kNoNode;
+  const PrefixTree::Node& last = tree.node(match.node);
+  if (last.is_root()) return match.node;
+  const bool whole = tree.IsFull(match.node) && match.num_tokens == last.end_tokens();
+  return whole ? match.node : last.parent;
+}
+
 // Of the sequence whose tokens were matched: a chunk that agrees in its first ones is another's.
 NodeId LastOwnNode(const PrefixTree& tree, const PrefixTree::PrefixMatch& found) {
   const PrefixTree::Node& last = tree.node(found.node);
@@ -62,12 +72,18 @@ CacheManager::CacheManager(const CacheOptions& options, ChunkMover* mover,
 
 // --- queries ---
 
+PrefixTree::PrefixMatch CacheManager::FindAgain(const MatchResult& before,
+                                                const Namespace& name_space,
+                                                const TokenSpan& tokens) const {
+  NodeId from = LastWholeNodeOrNone(tree(), before);
+  if (from == kNoNode) from = tree().FindRootOrNone(name_space);
+  return from == kNoNode ? PrefixTree::PrefixMatch() : tree().Match(from, tokens);
+}
+
 MatchResult CacheManager::MatchAgain(const MatchResult& before, const Namespace& name_space,
                                      const TokenSpan& tokens) const {
-  NodeId from = LastWholeNodeOrNone(before);
-  if (from == kNoNode) from = tree().FindRootOrNone(name_space);
-  if (from == kNoNode) return {.stamp = tree().roots_stamp()};
-  const PrefixTree::PrefixMatch found = tree().Match(from, tokens);
+  const PrefixTree::PrefixMatch found = FindAgain(before, name_space, tokens);
+  if (found.node == kNoNode) return {.stamp = tree().roots_stamp()};
   MatchResult match{.num_tokens = found.num_tokens,
                     .node = found.node,
                     .end = found.end,
@@ -75,15 +91,6 @@ MatchResult CacheManager::MatchAgain(const MatchResult& before, const Namespace&
                     .node_stamp = tree().NodeStamp(found.node)};
   CountIdleAgain(&match);
   return match;
-}
-
-// A node whose stamp is the same keeps all before it, and none of those can be cut.
-NodeId CacheManager::LastWholeNodeOrNone(const MatchResult& match) const {
-  if (match.node_stamp == 0 || match.node_stamp != tree().NodeStamp(match.node)) return kNoNode;
-  const PrefixTree::Node& last = tree().node(match.node);
-  if (last.is_root()) return match.node;
-  const bool whole = tree().IsFull(match.node) && match.num_tokens == last.end_tokens();
-  return whole ? match.node : last.parent;
 }
 
 bool CacheManager::IsCurrent(const MatchResult& match) const {
@@ -288,6 +295,7 @@ void CacheManager::LeaveKeeping(SequenceId sequence, int32_t kept_tokens) {
   // Another's chunk, of which it holds the first tokens, says nothing of it.
   const size_t own = left.path.size() - (left.tail == Sequence::Tail::kPart ? 1 : 0);
   if (own > 0) cache_.Leaving(left.path[own - 1].node, left.answer);
+  kept_tokens = std::min(kept_tokens, left.published_tokens);  // what is behind is another's
   for (const PathEntry& entry : left.path) {
     if (entry.key_begin >= kept_tokens) break;
     cache_.Keep(entry.node, kept_tokens);
@@ -308,30 +316,33 @@ void CacheManager::LeaveKeeping(SequenceId sequence, int32_t kept_tokens) {
 }
 
 void CacheManager::LeaveForGood(SequenceId sequence, int32_t kept_tokens) {
-  const std::vector<PathEntry> path = Get(sequence).path;
+  std::vector<PathEntry> path = Get(sequence).path;
+  const bool in_part = Get(sequence).tail == Sequence::Tail::kPart;
   LeaveKeeping(sequence, kept_tokens);
+  // Its last chunk is another's: only what may be wrong goes.
+  if (in_part && kept_tokens != kForgetAll) path.pop_back();
   const auto last = std::find_if(path.rbegin(), path.rend(), [&](const PathEntry& entry) {
     return tree().node(entry.node).live;  // some sibling may have had all of its tokens
   });
   if (last != path.rend()) cache_.Forget(last->node, kept_tokens);
 }
 
-void CacheManager::Keep(const Namespace& name_space, const TokenSpan& tokens, AnswerEnd answer) {
-  const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode) return;
-  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
+void CacheManager::Keep(const MatchResult& before, const Namespace& name_space,
+                        const TokenSpan& tokens, AnswerEnd answer) {
+  const PrefixTree::PrefixMatch found = FindAgain(before, name_space, tokens);
+  if (found.node == kNoNode) return;
+  // Behind what is kept in part, or in whole, all is kept in whole.
   for (NodeId id = found.node; !tree().node(id).is_root(); id = tree().node(id).parent) {
-    cache_.Keep(id, found.num_tokens);
+    if (!cache_.Keep(id, found.num_tokens)) break;
   }
   const NodeId last = LastOwnNode(tree(), found);
-  if (answer != AnswerEnd::kOther && last != root) cache_.HasLeft(last, answer);
+  if (answer != AnswerEnd::kOther && !tree().node(last).is_root()) cache_.HasLeft(last, answer);
 }
 
-void CacheManager::Forget(const Namespace& name_space, const TokenSpan& tokens,
-                          int32_t kept_tokens) {
-  const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode) return;
-  cache_.Forget(LastOwnNode(tree(), tree().Match(root, tokens)), kept_tokens);
+void CacheManager::Forget(const MatchResult& before, const Namespace& name_space,
+                          const TokenSpan& tokens, int32_t kept_tokens) {
+  const PrefixTree::PrefixMatch found = FindAgain(before, name_space, tokens);
+  if (found.node != kNoNode) cache_.Forget(LastOwnNode(tree(), found), kept_tokens);
 }
 
 // --- growing ---

@@ -42,13 +42,11 @@ namespace refrain::kvcache {
 // written part further than both agree: whoever wants to go on behind a part match gets, with its
 // first Reserve, a copy of the chunk - or the chunk itself when the match covers all its tokens
 // and nobody else writes or forked it. A chunk that becomes full and equals its sibling is dropped
-// in favour of that one. With `prefix_cache` off nothing is matched and nothing stays; Fork still
-// shares.
+// in favour of that one. With `prefix_cache` off nothing is matched or stays; Fork still shares.
 //
 // Knows ids only; bytes are moved by the ChunkMover. Called by the engine thread alone; no clock,
 // no I/O. Failure: RESOURCE_EXHAUSTED when the pool or the slots are full, nothing is changed then;
-// a sequence id that is not running, or more tokens than were reserved, is a programming error and
-// asserts.
+// a sequence id that is not running, or more tokens than were reserved, is misuse and asserts.
 class CacheManager {
  public:
   // `mover` outlives the manager.
@@ -121,11 +119,13 @@ class CacheManager {
   void Leave(SequenceId sequence) { LeaveKeeping(sequence, published_tokens(sequence)); }
   // The same where it is not known yet whether anybody will ask for it: Keep or Forget follows.
   void LeaveForNow(SequenceId sequence) { LeaveKeeping(sequence, 0); }
-  // Also how it ended, where Answered could not tell.
-  void Keep(const Namespace& name_space, const TokenSpan& tokens, AnswerEnd answer);
+  // Also how it ended, where Answered could not tell. `before`: as in MatchAgain, here and below.
+  void Keep(const MatchResult& before, const Namespace& name_space, const TokenSpan& tokens,
+            AnswerEnd answer);
   // What nobody uses, continues or left to be continued of these tokens, whose sequence has left,
   // does not stay as cache but for the first `kept_tokens` (kForgetAll).
-  void Forget(const Namespace& name_space, const TokenSpan& tokens, int32_t kept_tokens);
+  void Forget(const MatchResult& before, const Namespace& name_space, const TokenSpan& tokens,
+              int32_t kept_tokens);
   // Leaves and forgets: nobody will ask for what is behind.
   void LeaveForGood(SequenceId sequence, int32_t kept_tokens);
   // The cached part of these tokens is not evicted until Unpin. Pins of one range count.
@@ -141,8 +141,7 @@ class CacheManager {
   // `sequence` waits to run and will join with `match`, which is current (EvictionPolicy::Await).
   void Await(SequenceId sequence, const WaitingPlace& place, const MatchResult& match);
   void StopAwaiting(SequenceId sequence) { cache_.StopAwaiting(sequence); }
-  // Evicts everything that is idle. Returns the number of chunks.
-  int32_t EvictAll() { return cache_.EvictAll(); }
+  int32_t EvictAll() { return cache_.EvictAll(); }  // what is idle; returns how many chunks
 
   // The plan for all running sequences; the same object until the structure changes.
   std::shared_ptr<const AttentionPlan> Plan();
@@ -178,7 +177,9 @@ class CacheManager {
   absl::StatusOr<Sequence*> AddMatched(SequenceId sequence, const Namespace& name_space,
                                        const MatchResult& match, int32_t prompt_tokens);
   void StructureChanged();
-  NodeId LastWholeNodeOrNone(const MatchResult& match) const;  // of what is still there
+  // What MatchAgain finds; of a namespace that has no root, no node.
+  PrefixTree::PrefixMatch FindAgain(const MatchResult& before, const Namespace& name_space,
+                                    const TokenSpan& tokens) const;
 
   // Chunks that a sequence may write: key index of the first one's first token, and how many.
   int32_t WriteBegin(const Sequence& sequence) const;
@@ -203,8 +204,7 @@ class CacheManager {
   const CacheOptions options_;
   ChunkMover* const mover_;
   ChunkCache cache_;
-  // Zero pages until written.
-  const std::unique_ptr<int32_t[], FreeMemory> positions_;
+  const std::unique_ptr<int32_t[], FreeMemory> positions_;  // zero pages until written
   std::unordered_map<SequenceId, Sequence> sequences_;
   // Running sequences; as of the last plan those that share chunks stand together (DESIGN 4.4).
   std::vector<SequenceId> order_;

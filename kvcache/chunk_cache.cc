@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <optional>
+#include <utility>
 
 namespace refrain::kvcache {
 
@@ -206,28 +207,38 @@ void ChunkCache::Remove(NodeId node) {
   }
 }
 
+// In the policy's order one of many siblings would go from the middle, and move half of the others.
 int32_t ChunkCache::EvictAll() {
-  int32_t evicted = 0;
-  for (; const std::optional<NodeId> victim = policy_->Victim(); ++evicted) Evict(*victim);
-  return evicted;
+  std::vector<NodeId> roots;
+  for (const auto& [root, name_space] : tree_.roots()) roots.push_back(root);
+  std::sort(roots.begin(), roots.end());  // so that it is the same in each run
+  std::vector<NodeId> first;
+  for (const NodeId root : roots) {
+    const std::vector<NodeId>& children = tree_.node(root).children;
+    first.insert(first.end(), children.begin(), children.end());
+  }
+  return EvictWithAllBehind(std::move(first));
 }
 
+// The root stays as long as the node itself does.
 int32_t ChunkCache::EvictFrom(NodeId node) {
-  std::vector<NodeId> behind;  // parents stand before children
-  const std::vector<NodeId>& first = tree_.node(node).children;
-  behind.assign(first.begin(), first.end());
-  for (size_t i = 0; i < behind.size(); ++i) {
-    const std::vector<NodeId>& children = tree_.node(behind[i]).children;
-    behind.insert(behind.end(), children.begin(), children.end());
+  const int32_t evicted = EvictWithAllBehind(tree_.node(node).children);
+  return evicted + EvictUpwards(node);
+}
+
+int32_t ChunkCache::EvictWithAllBehind(std::vector<NodeId> nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::vector<NodeId>& children = tree_.node(nodes[i]).children;
+    nodes.insert(nodes.end(), children.begin(), children.end());
   }
   int32_t evicted = 0;
-  // The root stays as long as the node itself does.
-  for (auto id = behind.rbegin(); id != behind.rend(); ++id) {
+  // Children before parents, and of siblings the last one first: it moves none.
+  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
     if (!use(*id).idle) continue;
     Evict(*id);
     ++evicted;
   }
-  return evicted + EvictUpwards(node);
+  return evicted;
 }
 
 int32_t ChunkCache::EvictUpwards(NodeId node) {
@@ -241,10 +252,13 @@ int32_t ChunkCache::EvictUpwards(NodeId node) {
   return evicted;
 }
 
-void ChunkCache::Keep(NodeId id, int32_t path_tokens) {
+bool ChunkCache::Keep(NodeId id, int32_t path_tokens) {
   const PrefixTree::Node& node = tree_.node(id);
   int32_t& kept = tree_.use(id).kept_tokens;
-  kept = std::max(kept, std::min(path_tokens - node.depth_tokens, node.tokens));
+  const int32_t wanted = std::min(path_tokens - node.depth_tokens, node.tokens);
+  if (wanted <= kept) return false;
+  kept = wanted;
+  return true;
 }
 
 void ChunkCache::Forget(NodeId id, int32_t kept_tokens) {
@@ -297,6 +311,9 @@ absl::Status ChunkCache::CheckInvariants(const Holdings& holdings) const {
     const PrefixTree::Node& parent = tree_.node(node.parent);
     if (!parent.is_root() && node.use.pins > parent.use.pins) {
       return broken(id, "is pinned, its parent is not");
+    }
+    if (node.use.kept_tokens > 0 && !parent.is_root() && parent.use.kept_tokens < parent.tokens) {
+      return broken(id, "is kept, some of its parent is not");
     }
     const bool unused = node.use.refs == 0 && node.use.pins == 0;
     cached += unused ? 1 : 0;

@@ -95,8 +95,9 @@ class ChunkCache {
   int32_t EvictFrom(NodeId node);
   // The node and what comes before it, up to the first that is not idle.
   int32_t EvictUpwards(NodeId node);
-  // Somebody may come back for tokens of the node up to the path's first `path_tokens`.
-  void Keep(NodeId node, int32_t path_tokens);
+  // Somebody may come back for tokens of the node up to the path's first `path_tokens`, and so for
+  // all before it, which is to be kept, too. False where that many were kept before.
+  bool Keep(NodeId node, int32_t path_tokens);
   // As EvictUpwards, of what is neither among the path's first `kept_tokens` tokens nor kept by
   // others; kForgetAll: of all. Counts as no eviction: it is what nobody will ask for.
   void Forget(NodeId node, int32_t kept_tokens);
@@ -111,6 +112,8 @@ class ChunkCache {
   // `heir`: has all of its tokens; or kNoNode.
   void Drop(NodeId node, NodeId heir);
   void Evict(NodeId node);
+  // What is idle of these and all behind them; each stands before those behind it.
+  int32_t EvictWithAllBehind(std::vector<NodeId> nodes);
   void Remove(NodeId node);
 
   const bool keeps_unused_;

@@ -4,22 +4,33 @@
 
 #include <algorithm>
 #include <cassert>
+#include <random>
 
 namespace refrain::kvcache {
-namespace {
-
-uint64_t Mix(uint64_t a, uint64_t b) {
-  const uint64_t both[2] = {a, b};
-  return XXH3_64bits(both, sizeof(both));
-}
-
-uint64_t HashOf(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
-
-}  // namespace
 
 PrefixTree::PrefixTree(int32_t chunk_tokens, uint64_t hash_mask)
     : chunk_tokens_(chunk_tokens), hash_mask_(hash_mask) {
   assert(chunk_tokens >= 1);
+  std::random_device device;
+  for (uint64_t& word : hash_secret_) word = uint64_t{device()} << 32 | device();
+}
+
+// --- hashes ---
+
+uint64_t PrefixTree::Hash(const void* data, size_t size_bytes) const {
+  return XXH3_64bits_withSecret(data, size_bytes, hash_secret_.data(), sizeof(hash_secret_));
+}
+
+uint64_t PrefixTree::Mix(uint64_t a, uint64_t b) const {
+  const uint64_t both[2] = {a, b};
+  return Hash(both, sizeof(both));
+}
+
+uint64_t PrefixTree::LineageHash(uint64_t parent_hash, const Piece& full) const {
+  const size_t bytes = static_cast<size_t>(full.tokens) * sizeof(TokenId);
+  uint64_t hash = Mix(parent_hash, Hash(full.ids, bytes));
+  if (full.positions != nullptr) hash = Mix(hash, Hash(full.positions, bytes));
+  return hash & hash_mask_;
 }
 
 // --- pieces ---
@@ -72,13 +83,6 @@ int PrefixTree::Compare(const Piece& a, const Piece& b) {
 
 bool PrefixTree::IsPrefix(const Piece& a, const Piece& b) {
   return a.tokens <= b.tokens && CommonTokens(a, b) == a.tokens;
-}
-
-uint64_t PrefixTree::LineageHash(uint64_t parent_hash, const Piece& full) const {
-  const size_t bytes = static_cast<size_t>(full.tokens) * sizeof(TokenId);
-  uint64_t hash = Mix(parent_hash, XXH3_64bits(full.ids, bytes));
-  if (full.positions != nullptr) hash = Mix(hash, XXH3_64bits(full.positions, bytes));
-  return hash & hash_mask_;
 }
 
 // --- finding ---
@@ -269,7 +273,8 @@ NodeId PrefixTree::NewNode(NodeId parent) {
 NodeId PrefixTree::AddRoot(const Namespace& name_space) {
   assert(!roots_.contains(name_space));
   const NodeId id = NewNode(kNoNode);
-  Get(id).lineage_hash = Mix(HashOf(name_space.tenant), HashOf(name_space.cache_salt));
+  const auto hash = [this](const std::string& text) { return Hash(text.data(), text.size()); };
+  Get(id).lineage_hash = Mix(hash(name_space.tenant), hash(name_space.cache_salt));
   roots_[name_space] = id;
   root_names_[id] = name_space;
   roots_stamp_ = NewStamp();

@@ -58,10 +58,12 @@ struct NodeUse {
 // sibling's. Full siblings differ; part-full ones may be equal, or a prefix of another.
 //
 // Full children are found by one hash map from the hash of a whole lineage (namespace, ids,
-// positions) to nodes, ids compared after. Part matches are found by order: the children of a node
-// are sorted by their tokens, so the longest common prefix is with a neighbour of the place where
-// the wanted tokens would stand. Neither cost depends on how many children there are, nor on how
-// many chunks; adding and removing a child moves 4 bytes per sibling behind it.
+// positions) to nodes, ids compared after. Clients choose ids, so that the hash has a secret of
+// this tree: else they could choose such as share a hash and have each walk past all others. Part
+// matches are found by order: the children of a node are sorted by their tokens, so the longest
+// common prefix is with a neighbour of the place where the wanted tokens would stand. Neither cost
+// depends on how many children there are, nor on how many chunks; adding and removing a child moves
+// 4 bytes per sibling behind it.
 //
 // A node that grows keeps its place unless it was a prefix of a sibling; `nested` remembers that it
 // may be, so that the usual growth (one token, a diverged tail) compares nothing.
@@ -178,6 +180,8 @@ class PrefixTree {
   static int32_t CommonTokens(const Piece& a, const Piece& b);
   static int Compare(const Piece& a, const Piece& b);
   static bool IsPrefix(const Piece& a, const Piece& b);
+  uint64_t Hash(const void* data, size_t size_bytes) const;
+  uint64_t Mix(uint64_t a, uint64_t b) const;
   uint64_t LineageHash(uint64_t parent_hash, const Piece& full) const;
 
   NodeId NewNode(NodeId parent);
@@ -194,6 +198,7 @@ class PrefixTree {
 
   const int32_t chunk_tokens_;
   const uint64_t hash_mask_;
+  std::array<uint64_t, 24> hash_secret_;  // as long as XXH3's own
   std::vector<std::unique_ptr<Block>> blocks_;
   size_t nodes_made_ = 0;                          // ids given out so far
   std::vector<NodeId> free_;                       // of those, the ones to use again

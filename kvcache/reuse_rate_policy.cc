@@ -14,6 +14,10 @@ constexpr int32_t kMaxWays = 8;
 constexpr int64_t kGhostsPerChunk = 16;
 constexpr int64_t kAlwaysAllowedGhosts = 1 << 20;
 
+// So many requests that joined are told apart until they make a chunk: more than are admitted by
+// plans in a row. Some never do.
+constexpr size_t kMaxJoined = 256;
+
 // Computing a token costs its matrix products, and attention to all tokens before it: as much again
 // behind about 32k tokens (hidden size 4,096; more in smaller models). In few levels, for chunks
 // are grouped by it.
@@ -75,6 +79,17 @@ void ReuseRatePolicy::RequestJoined() {
   candidates_current_ = false;
   Release(current_);
   current_ = NewLineage();
+  Lineage& own = lineages_[static_cast<size_t>(current_)];
+  own.goes_on_later = own.may_continue = true;
+  ++own.refs;
+  joined_.push_back(current_);
+  if (joined_.size() > kMaxJoined) TakeFromJoined(joined_.front());
+}
+
+void ReuseRatePolicy::TakeFromJoined(LineageId lineage) {
+  joined_.erase(std::find(joined_.begin(), joined_.end(), lineage));
+  lineages_[static_cast<size_t>(lineage)].goes_on_later = false;
+  Release(lineage);
 }
 
 void ReuseRatePolicy::Hit(NodeId node) { joining_.push_back(node); }
@@ -92,13 +107,13 @@ void ReuseRatePolicy::FinishJoin() {
   if (Knows(in_part)) {
     const Chunk& chunk = Get(in_part);
     const int32_t ways = std::max(chunk.children, SiblingsOf(chunk));
-    if (ways <= kMaxWays) Continue(chunk.lineage, chunk.is_tail, chunk.reuse, ways);
+    if (ways <= kMaxWays) Continue(current_, chunk.lineage, chunk.is_tail, chunk.reuse, ways);
   }
   if (joining_.empty()) return;
   const NodeId last = joining_.back();
   const Chunk& chunk = Get(last);
   if (!Knows(in_part) && chunk.children <= kMaxWays) {
-    Continue(chunk.lineage, chunk.is_tail, chunk.reuse, chunk.children);
+    Continue(current_, chunk.lineage, chunk.is_tail, chunk.reuse, chunk.children);
   }
   for (const NodeId node : joining_) {
     const bool idle = Get(node).is_idle;
@@ -129,13 +144,14 @@ void ReuseRatePolicy::CountTurn(int64_t interval, Turns* turns) {
   turns->interval = turns->interval == 0 ? interval : (turns->interval + interval + 1) / 2;
 }
 
-void ReuseRatePolicy::Continue(LineageId id, bool tail_hit, ReuseClass reuse, int32_t ways) {
-  Lineage& own = lineages_[static_cast<size_t>(current_)];
-  if (own.continues || id == current_) return;
+void ReuseRatePolicy::Continue(LineageId own_id, LineageId id, bool tail_hit, ReuseClass reuse,
+                               int32_t ways) {
+  Lineage& own = lineages_[static_cast<size_t>(own_id)];
+  if (!own.may_continue || own.abandoned || id == own_id) return;
   Lineage& old = lineages_[static_cast<size_t>(id)];
   // Its sequence still runs: who joins it goes on beside it, from what they have in common.
   if (!old.watch && !old.abandoned) return;
-  own.continues = true;
+  own.may_continue = false;
   const int64_t interval = std::max<int64_t>(statistics_.now() - old.since, 1);
   statistics_.Continued(*old.watch, old.class_of, old.since);
   statistics_.TailSeen(reuse == ReuseClass::kGenerated, tail_hit);
@@ -165,6 +181,7 @@ void ReuseRatePolicy::Leaving(NodeId node, AnswerEnd answer) {
   if (!Knows(node)) return;
   const LineageId id = Get(node).lineage;
   Lineage& lineage = lineages_[static_cast<size_t>(id)];
+  if (lineage.goes_on_later) TakeFromJoined(id);
   if (lineage.abandoned) return;
   // Said by one that holds nothing of its own, of another's.
   if (lineage.answer != AnswerEnd::kOther && answer == AnswerEnd::kOther) return;
@@ -174,23 +191,34 @@ void ReuseRatePolicy::Leaving(NodeId node, AnswerEnd answer) {
 }
 
 bool ReuseRatePolicy::GoesOnAt(const Lineage& lineage, NodeId parent) const {
-  if (lineage.end == parent) return true;
-  // A chunk that was matched in part is copied: the copy stands beside it.
+  if (lineage.end == (Knows(parent) ? parent : NodeId{-1})) return true;
+  // A part-full chunk that was matched may be copied: the copy stands beside it.
   if (!lineage.end_was_matched || !Knows(lineage.end)) return false;
-  const NodeId before_end = chunks_[ToIndex(lineage.end)].parent;
-  return (Knows(before_end) ? before_end : NodeId{-1}) == parent;
+  const Chunk& end = chunks_[ToIndex(lineage.end)];
+  return end.lineage_hash == 0 && end.parent == parent;
 }
 
 ReuseRatePolicy::LineageId ReuseRatePolicy::LineageOfChild(NodeId parent) {
-  // Requests that run beside one another may stand at the same node: the first one that goes on
-  // takes its lineage along, the others begin lineages of their own.
-  const LineageId candidate = Knows(parent) ? Get(parent).lineage : current_;
-  const NodeId end = Knows(parent) ? parent : NodeId{-1};
-  if (candidate != kNone && GoesOnAt(lineages_[static_cast<size_t>(candidate)], end)) {
-    ++lineages_[static_cast<size_t>(candidate)].refs;
+  const auto takes = [&](LineageId candidate) {
+    Lineage& lineage = lineages_[static_cast<size_t>(candidate)];
+    if (!GoesOnAt(lineage, parent)) return false;
+    ++lineage.refs;
+    return true;
+  };
+  const LineageId of_parent = Knows(parent) ? Get(parent).lineage : kNone;
+  if (of_parent != kNone && !lineages_[static_cast<size_t>(of_parent)].goes_on_later &&
+      takes(of_parent)) {
+    return of_parent;
+  }
+  // Requests that joined one after the other may stand at the same node, and have nothing yet by
+  // which to tell them apart: each that goes on takes one of their lineages along.
+  for (size_t i = joined_.size(); i-- > 0;) {
+    const LineageId candidate = joined_[i];
+    if (!takes(candidate)) continue;
+    TakeFromJoined(candidate);
     return candidate;
   }
-  return NewLineage();
+  return NewLineage();  // one that has joined before, and goes on beside others
 }
 
 // --- life of a chunk ---
@@ -210,26 +238,35 @@ void ReuseRatePolicy::Inserted(NodeId node, const ChunkTraits& traits) {
   lineages_[static_cast<size_t>(lineage)].end_was_matched = false;
   Release(lineage);
 
-  RootChildren* const of_root = Knows(traits.parent) ? nullptr : &root_children_[traits.parent];
-  if (of_root != nullptr) ++of_root->now;
-  const auto ghost = traits.lineage_hash == 0 ? ghosts_.end() : ghosts_.find(traits.lineage_hash);
-  if (ghost != ghosts_.end()) {
-    const Ghost known = ghost->second;
-    ghosts_.erase(ghost);
-    chunk.children = known.children;
-    if (lineage == current_ && known.children <= kMaxWays) {
-      Continue(known.lineage, known.is_tail, traits.reuse, known.children);
-    }
-    Release(known.lineage);
-  } else if (of_root == nullptr) {
-    ++Get(traits.parent).children;
-  } else {
-    ++of_root->ever;
-  }
+  if (!Knows(traits.parent)) ++root_children_[traits.parent].now;
+  if (!TakeGhost(node)) CountChild(traits.parent, 1);
 }
 
 void ReuseRatePolicy::Changed(NodeId node, const ChunkTraits& traits) {
-  Get(node).lineage_hash = traits.lineage_hash;
+  FinishJoin();
+  const bool was_full = std::exchange(Get(node).lineage_hash, traits.lineage_hash) != 0;
+  // A prompt's chunk may come in two pieces: only now is it seen that it comes again.
+  if (!was_full && TakeGhost(node)) CountChild(Get(node).parent, -1);
+}
+
+void ReuseRatePolicy::CountChild(NodeId parent, int32_t by) {
+  int32_t& children = Knows(parent) ? Get(parent).children : root_children_[parent].ever;
+  children += by;
+}
+
+bool ReuseRatePolicy::TakeGhost(NodeId node) {
+  Chunk& chunk = Get(node);
+  if (chunk.lineage_hash == 0) return false;
+  const auto ghost = ghosts_.find(chunk.lineage_hash);
+  if (ghost == ghosts_.end()) return false;
+  const Ghost known = ghost->second;
+  ghosts_.erase(ghost);
+  chunk.children = known.children;
+  if (known.children <= kMaxWays) {
+    Continue(chunk.lineage, known.lineage, known.is_tail, chunk.reuse, known.children);
+  }
+  Release(known.lineage);
+  return true;
 }
 
 void ReuseRatePolicy::Idle(NodeId node) {
@@ -255,7 +292,8 @@ void ReuseRatePolicy::Dropped(NodeId node) {
   // Nobody can come back for a lineage of which nothing is left, not even a ghost.
   const LineageId id = Get(node).lineage;
   Lineage& lineage = lineages_[static_cast<size_t>(id)];
-  if (lineage.refs == (id == current_ ? 2 : 1)) StopWatching(&lineage);
+  const int32_t refs_but_chunks = (id == current_ ? 1 : 0) + (lineage.goes_on_later ? 1 : 0);
+  if (lineage.refs == 1 + refs_but_chunks) StopWatching(&lineage);
   Forget(node);
 }
 

@@ -38,9 +38,15 @@ namespace refrain::kvcache {
 // An evicted chunk leaves a ghost, so that a lineage counts as continued when nothing is left of
 // it, too: else what is evicted early would look like what nobody comes back for.
 //
-// Costs: O(1) per call, O(log n) when the chunk is idle. The first Victim after a request looks at
-// each group of idle chunks with equal rate once: at most classes x buckets of them, in practice
-// tens. Ghosts: 16 per chunk of the pool, but no more than the pool or 2^20, whichever is more.
+// Requests that are admitted together join one after the other, and go on later: until then their
+// lineages wait in a list. One that gave up its chunks and runs again has no lineage there; it goes
+// on in a new one, which continues nobody: nobody has come back.
+//
+// Costs: O(1) per call, O(log n) when the chunk is idle; for the first chunk of a request a look at
+// that list, of 256 at most. The first Victim after a request looks at
+// each group of idle chunks with equal rate once: at most classes x tails x cost levels x buckets
+// of them (315 x 3 x 4 x 32), in practice tens. Ghosts: 16 per chunk of the pool, but no more than
+// the pool or 2^20, whichever is more.
 class ReuseRatePolicy : public EvictionPolicy {
  public:
   explicit ReuseRatePolicy(int32_t capacity_chunks);
@@ -76,7 +82,8 @@ class ReuseRatePolicy : public EvictionPolicy {
     bool end_was_matched = false;                 // perhaps in part only
     NodeId idle{-1};                              // the chunk of it that became idle last
     bool abandoned = false;
-    bool continues = false;  // another one
+    bool goes_on_later = false;  // of a request that joined: it is in joined_
+    bool may_continue = false;   // of such a request, and has not continued another one yet
   };
   struct Chunk {
     uint64_t lineage_hash = 0;
@@ -123,14 +130,18 @@ class ReuseRatePolicy : public EvictionPolicy {
   void Assign(NodeId node, LineageId lineage);
   void Release(LineageId lineage);
   void FinishJoin();
+  void TakeFromJoined(LineageId lineage);
   int32_t SiblingsOf(const Chunk& chunk) const;
-  void Continue(LineageId lineage, bool tail_hit, ReuseClass reuse, int32_t ways);
+  // Lineage `own` goes on where `lineage` ended, or parts from it.
+  void Continue(LineageId own, LineageId lineage, bool tail_hit, ReuseClass reuse, int32_t ways);
   void WatchAs(LineageId lineage, int32_t class_of);
   void StopWatching(Lineage* lineage);
   static int32_t ClassOf(const Lineage& lineage);
   static void CountTurn(int64_t interval, Turns* turns);
   bool GoesOnAt(const Lineage& lineage, NodeId parent) const;
   LineageId LineageOfChild(NodeId parent);
+  void CountChild(NodeId parent, int32_t by);
+  bool TakeGhost(NodeId node);  // false: it never was there, as far as is remembered
   void LeaveGhost(const Chunk& chunk);
   void AddIdle(NodeId node);
   void RemoveIdle(NodeId node);
@@ -144,9 +155,10 @@ class ReuseRatePolicy : public EvictionPolicy {
   ReuseStatistics statistics_;
   std::vector<Lineage> lineages_;
   std::vector<LineageId> free_lineages_;
-  LineageId current_ = kNone;    // of the request that joined last
-  std::vector<NodeId> joining_;  // its hits, until it is clear that there are no more
-  NodeId joining_in_part_{-1};   // behind them
+  LineageId current_ = kNone;     // of the request that joined last
+  std::deque<LineageId> joined_;  // of requests that have made no chunk yet: of several in one plan
+  std::vector<NodeId> joining_;   // its hits, until it is clear that there are no more
+  NodeId joining_in_part_{-1};    // behind them
   std::unordered_map<NodeId, RootChildren> root_children_;  // of roots that have some now
   std::vector<Chunk> chunks_;                               // [nodes]
   std::unordered_map<uint64_t, Ghost> ghosts_;              // by lineage hash

@@ -313,6 +313,26 @@ TEST(EngineLoopBeamsTest, OnlyThePromptAndTheAnswerStayAsCache) {
   }
 }
 
+// Two beams of up to 73 tokens have their first 64 in common, and behind these each wants the fifth
+// of five chunks. So they take turns, and what the one that is away needs is in the cache only.
+TEST(EngineLoopBeamsTest, ADroppedBeamLeavesWhatAnotherThatHasMadeWayNeeds) {
+  LoopHarness h({.num_chunks = 5});
+  const Tokens prompt(33, 9);
+  Request request = BeamRequest(prompt, 2, 40);
+  request.stop.stop_token_ids = {};
+  request.n = 1;
+  request.best_of = 2;
+  const Tokens answer = h.Run(request).choices.at(0).tokens;
+  EXPECT_EQ(answer, SlowSearch(prompt, 2, 40, 1.0, -1).at(0).tokens);
+  EXPECT_GT(h.loop.stats().preemptions_total, 0);
+  EXPECT_LT(h.runner.rows(), 33 + 40 * 2 + 100);
+  Tokens next_turn = prompt;
+  next_turn.insert(next_turn.end(), answer.begin(), answer.end());
+  next_turn.push_back(9);
+  EXPECT_GE(h.Run(TokenRequest(next_turn, 1)).usage.cached_tokens, 64);
+  h.CheckIdle();
+}
+
 // --- best_of ---
 
 double MeanLogprob(const testing::ChoiceOutput& choice) {

@@ -31,7 +31,10 @@ class CostlessRunner final : public ModelRunner {
   absl::StatusOr<StepResult> Collect(StepHandle) override {
     StepResult result;
     result.rows.resize(rows_);
-    for (SampledToken& row : result.rows) row.token = TokenId{3};
+    for (SampledToken& row : result.rows) {
+      row.token = TokenId{3};
+      row.logprob = TokenLogprob{TokenId{3}, -1, 1};
+    }
     return result;
   }
 
@@ -57,12 +60,13 @@ class CostlessLoop {
                             .chunk_tokens = kChunkTokens}}) {}
 
   std::shared_ptr<TokenStream> Submit(int32_t seed, int32_t prompt_tokens, int32_t max_tokens,
-                                      int32_t n = 1) {
+                                      int32_t n = 1, int32_t best_of = 1) {
     auto encoded = std::make_unique<EncodedRequest>();
     encoded->number = ++number_;
     encoded->ticket = *ledger_->Enter("");
     encoded->stream = std::make_shared<TokenStream>();
     encoded->request.n = n;
+    if (best_of > n) encoded->request.best_of = best_of;
     encoded->request.sampling.temperature = 0;
     encoded->request.stop.max_tokens = max_tokens;
     encoded->request.stop.ignore_eos = true;
@@ -192,6 +196,33 @@ TEST(EngineLoopWaitingTest, ManyChoicesLeaveALongQueueAsFastAsAShortOne) {
     return many_us < 3 * few_us + 200;
   })) << many_us
       << " us of 64, " << few_us << " us of 4";
+}
+
+// The turn in which the last of so many sequences ends, or goes away before it does, one of which
+// is the answer. The others have ended before.
+double TurnUsOfTheEndOfABestOf(int32_t prompt_tokens, bool cancelled) {
+  constexpr int32_t kSequences = 64, kTokens = 4;
+  CostlessLoop h(1 << 20, kSequences - 1);
+  h.Submit(0, prompt_tokens, kTokens, /*n=*/1, kSequences);
+  while (h.loop.stats().generated_tokens_total < kSequences * kTokens - 1) h.loop.Turn();
+  EXPECT_EQ(h.loop.stats().running_sequences, 1);
+  if (cancelled) h.Cancel(1);
+  const double us = h.TurnUs();
+  EXPECT_EQ(h.loop.stats().running_sequences, 0);
+  return us;
+}
+
+// To copy and match the prompt for each of them would cost 5,000 microseconds, and more.
+TEST(EngineLoopWaitingTest, ABestOfBehindALongPromptEndsNearlyAsFastAsBehindAShortOne) {
+  for (const bool cancelled : {false, true}) {
+    double short_us = TurnUsOfTheEndOfABestOf(kShortTokens, cancelled), long_us = 0;
+    EXPECT_TRUE(testing::SomeRoundKeeps([&] {
+      short_us = std::min(short_us, TurnUsOfTheEndOfABestOf(kShortTokens, cancelled));
+      long_us = TurnUsOfTheEndOfABestOf(kLongTokens, cancelled);
+      return long_us < 3 * short_us + 1000;
+    })) << long_us
+        << " us, behind a short one " << short_us << (cancelled ? ", cancelled" : "");
+  }
 }
 
 }  // namespace

@@ -338,6 +338,10 @@ class RandomRun {
     ended_.insert({h_.salts.at(id), Published(id)});
   }
 
+  Cells SomeFirst(const Cells& cells) {
+    return {cells.begin(), cells.begin() + static_cast<ptrdiff_t>(Below(cells.size() + 1))};
+  }
+
   void Leave(uint64_t id) {
     RememberEnded(id);
     h_.cache->Answered(SequenceId{id}, static_cast<AnswerEnd>(Below(kAnswerEnds)));
@@ -347,10 +351,11 @@ class RandomRun {
     const std::string salt = h_.salts[id];
     if (way < 6) {
       const Cells known = Published(id);
+      const MatchResult before = h_.Match(SomeFirst(known), salt);
       h_.LeaveForNow(id);
       if (way == 3) return;
       const auto answer = static_cast<AnswerEnd>(Below(kAnswerEnds));
-      return h_.cache->Keep({"", salt}, testing::SpanOf(known).span(), answer);
+      return h_.cache->Keep(before, {"", salt}, testing::SpanOf(known).span(), answer);
     }
     kept.resize(std::min(Below(kept.size() + 2), kept.size()));
     const int32_t found = h_.Match(kept, salt).num_tokens;
@@ -414,9 +419,10 @@ class RandomRun {
     EXPECT_EQ(h_.cache->stats().cached_chunks, cached - dropped);
   }
   void Forget(const std::string& salt, const Cells& cells) {
-    const Cells kept(cells.begin(), cells.begin() + static_cast<ptrdiff_t>(Below(cells.size())));
+    const Cells kept = SomeFirst(cells);
     const int32_t found = h_.Match(kept, salt).num_tokens;
-    h_.cache->Forget({"", salt}, testing::SpanOf(cells).span(), static_cast<int32_t>(kept.size()));
+    h_.cache->Forget(h_.Match(SomeFirst(cells), salt), {"", salt}, testing::SpanOf(cells).span(),
+                     static_cast<int32_t>(kept.size()));
     EXPECT_EQ(h_.Match(kept, salt).num_tokens, found);
   }
   void EvictAll() {

@@ -30,18 +30,25 @@ class PolicyTree {
     return matched;
   }
 
-  // The two halves of it.
+  // Its parts.
   size_t Join(const std::string& path, size_t generated = 0) {
+    const size_t matched = Admit(path);
+    Compute(path, matched, generated);
+    return matched;
+  }
+  size_t Admit(const std::string& path) {
     size_t matched = 0;
     while (matched < path.size() && nodes_.contains(path.substr(0, matched + 1))) ++matched;
     policy_->RequestJoined();
     for (size_t i = 1; i <= matched; ++i) policy_->Hit(nodes_.at(path.substr(0, i)));
     for (size_t i = 1; i <= matched; ++i) Use(path.substr(0, i));
+    return matched;
+  }
+  void Compute(const std::string& path, size_t matched, size_t generated = 0) {
     for (size_t i = matched + 1; i <= path.size(); ++i) {
       if (static_cast<int32_t>(nodes_.size()) == capacity_) EvictOne();
       Insert(path.substr(0, i), i + generated > path.size());
     }
-    return matched;
   }
   void Leave(const std::string& path, AnswerEnd answer = AnswerEnd::kOther) {
     policy_->Leaving(nodes_.at(path), answer);
@@ -68,8 +75,14 @@ class PolicyTree {
     return "";
   }
 
+  void EvictAll() {
+    while (!nodes_.empty()) EvictOne();
+  }
+
   bool Has(const std::string& path) const { return nodes_.contains(path); }
   EvictionPolicy& policy() { return *policy_; }
+  // Each chunk is computed in two pieces from now on.
+  void ComputeInPieces() { in_pieces_ = true; }
 
  private:
   void Use(const std::string& path) {
@@ -81,11 +94,20 @@ class PolicyTree {
     const NodeId node = free_.empty() ? NodeId{next_++} : free_.back();
     if (!free_.empty()) free_.pop_back();
     const std::string parent = path.substr(0, path.size() - 1);
-    policy_->Inserted(node, {.depth_tokens = static_cast<int32_t>(parent.size()),
-                             .tokens = 1,
-                             .reuse = generated ? ReuseClass::kGenerated : ReuseClass::kPrompt,
-                             .parent = parent.empty() ? NodeId{0} : nodes_.at(parent),
-                             .lineage_hash = std::hash<std::string>()(path) | 1});
+    ChunkTraits traits{.depth_tokens = static_cast<int32_t>(2 * parent.size()),
+                       .tokens = 2,
+                       .reuse = generated ? ReuseClass::kGenerated : ReuseClass::kPrompt,
+                       .parent = parent.empty() ? NodeId{0} : nodes_.at(parent),
+                       .lineage_hash = std::hash<std::string>()(path) | 1};
+    if (in_pieces_) {
+      ChunkTraits first = traits;
+      first.tokens = 1;
+      first.lineage_hash = 0;
+      policy_->Inserted(node, first);
+      policy_->Changed(node, traits);
+    } else {
+      policy_->Inserted(node, traits);
+    }
     nodes_[path] = node;
     used_.insert(path);
   }
@@ -100,6 +122,7 @@ class PolicyTree {
   }
 
   const int32_t capacity_;
+  bool in_pieces_ = false;
   std::unique_ptr<EvictionPolicy> policy_;
   std::map<std::string, NodeId> nodes_;
   std::set<std::string> idle_;
@@ -229,24 +252,131 @@ TEST(ReuseRatePolicy, WhatAConversationLeftBehindGoesFirst) {
   EXPECT_EQ(tree.EvictOne(), "abx");
 }
 
-// Sessions of three turns and single requests alternate. After some of them, the end of a session
-// that was continued before is worth more than that of a single request that came later.
+constexpr int kSessions = 120;
+
+std::string Session(int i) { return std::string(1, static_cast<char>(1 + i)); }
+std::string Single(int i) { return std::string(1, static_cast<char>(128 + i)); }
+
+// Sessions of three turns and single requests alternate.
+void RunSessions(PolicyTree* tree) {
+  for (int i = 0; i < kSessions; ++i) {
+    tree->Request(Session(i));
+    tree->Request(Single(i));
+    if (i >= 3) tree->Request(Session(i - 3) + "x");
+    if (i >= 6) tree->Request(Session(i - 6) + "xy");
+  }
+}
+
+// After some of them, the end of a session that was continued before is worth more than that of a
+// single request that came later.
 TEST(ReuseRatePolicy, LearnsThatSessionsAreContinued) {
   PolicyTree tree("reuse_rate", 4000);
-  const auto session = [](int i) { return std::string(1, static_cast<char>(1 + i)); };
-  const auto single = [](int i) { return std::string(1, static_cast<char>(128 + i)); };
-  constexpr int kSessions = 120;
-  for (int i = 0; i < kSessions; ++i) {
-    tree.Request(session(i));
-    tree.Request(single(i));
-    if (i >= 3) tree.Request(session(i - 3) + "x");
-    if (i >= 6) tree.Request(session(i - 6) + "xy");
+  RunSessions(&tree);
+  tree.Request(Session(kSessions));
+  tree.Request(Session(kSessions) + "x");
+  tree.Request(Single(kSessions));
+  while (tree.Has(Session(kSessions) + "x")) tree.EvictOne();
+  EXPECT_FALSE(tree.Has(Single(kSessions)));
+}
+
+// Of those that call tools all come back, of the others every second one, each after nothing is
+// left of it. The first are admitted and computed one by one, or eight in one plan, or in pieces.
+TEST(ReuseRatePolicy, LearnsTheSameFromThoseThatAreAdmittedTogether) {
+  enum Way { kOneByOne, kTogether, kInPieces };
+  for (const Way way : {kOneByOne, kTogether, kInPieces}) {
+    PolicyTree tree("reuse_rate", 4000);
+    if (way == kInPieces) tree.ComputeInPieces();
+    const auto run_calls = [&](const std::vector<std::string>& paths) {
+      if (way != kTogether) {
+        for (const auto& path : paths) tree.Request(path, 0, AnswerEnd::kToolCalls);
+        return;
+      }
+      for (const auto& path : paths) EXPECT_EQ(tree.Admit(path), 0u);
+      for (const auto& path : paths) tree.Compute(path, 0);
+      for (const auto& path : paths) tree.Leave(path, AnswerEnd::kToolCalls);
+    };
+    char next = 1;
+    for (int round = 0; round < 12; ++round) {
+      std::vector<std::string> calls, calls_again, reads;
+      for (int i = 0; i < 8; ++i) {
+        calls.push_back(std::string(1, next++));
+        calls_again.push_back(calls.back() + "x");
+        reads.push_back(std::string(1, next++));
+      }
+      run_calls(calls);
+      for (const auto& path : reads) tree.Request(path, 0, AnswerEnd::kTurn);
+      tree.EvictAll();
+      run_calls(calls_again);
+      for (int i = 0; i < 4; ++i) tree.Request(reads[static_cast<size_t>(i)] + "x");
+      tree.EvictAll();
+    }
+    tree.Request("\xf0", 0, AnswerEnd::kToolCalls);
+    tree.Request("\xf1", 0, AnswerEnd::kTurn);
+    tree.Request("\xf2", 0, AnswerEnd::kToolCalls);
+    tree.EvictOne();
+    EXPECT_FALSE(tree.Has("\xf1")) << way;
   }
-  tree.Request(session(kSessions));
-  tree.Request(session(kSessions) + "x");
-  tree.Request(single(kSessions));
-  while (tree.Has(session(kSessions) + "x")) tree.EvictOne();
-  EXPECT_FALSE(tree.Has(single(kSessions)));
+}
+
+// Those that make way, and run again when nothing is left of them, never came back; of those that
+// call tools one in four does.
+TEST(ReuseRatePolicy, WhoRunsAgainHasNotComeBack) {
+  PolicyTree tree("reuse_rate", 4000);
+  for (int i = 0; i < 96; ++i) {
+    const std::string runs_again(1, static_cast<char>(1 + i)), call(1, static_cast<char>(101 + i));
+    tree.Request(call, 0, AnswerEnd::kToolCalls);
+    tree.Request(runs_again);
+    tree.EvictAll();
+    if (i % 4 == 0) tree.Request(call + "x", 0, AnswerEnd::kToolCalls);
+    for (int rest = 0; rest < 2; ++rest) tree.Request("\xff", 0, AnswerEnd::kTurn);
+    tree.EvictAll();
+    tree.Compute(runs_again, 0);
+    tree.Leave(runs_again);
+    tree.EvictAll();
+  }
+  tree.Request("\xf0", 0, AnswerEnd::kToolCalls);
+  tree.Request("\xf1");
+  EXPECT_EQ(tree.EvictOne(), "\xf1");
+}
+
+// A stranger is admitted with the next turn of a conversation of which the first chunk is left, in
+// another namespace or the same one: it is no conversation that came back for that.
+TEST(ReuseRatePolicy, AStrangerTakesNoConversationForItsOwn) {
+  constexpr int32_t kRoot = 5000;
+  for (const int32_t root_of_stranger : {kRoot, kRoot + 1}) {
+    PolicyTree tree("reuse_rate", 4000);
+    RunSessions(&tree);
+    EvictionPolicy& policy = tree.policy();
+    const auto insert = [&](int32_t id, int32_t parent) {
+      policy.Inserted(
+          kNode(id),
+          {.tokens = 1, .parent = kNode(parent), .lineage_hash = 77u + static_cast<uint32_t>(id)});
+    };
+    const auto leave = [&](int32_t id) {
+      policy.Leaving(kNode(id), AnswerEnd::kOther);
+      policy.Idle(kNode(id));
+    };
+    policy.RequestJoined();
+    insert(1001, kRoot);
+    insert(1002, 1001);
+    leave(1002);
+    policy.Evicted(kNode(1002));
+    policy.Idle(kNode(1001));
+    policy.RequestJoined();
+    policy.RequestJoined();
+    policy.Hit(kNode(1001));
+    policy.Busy(kNode(1001));
+    insert(1003, root_of_stranger);
+    insert(1004, 1001);
+    leave(1003);
+    leave(1004);
+    NodeId victim = *policy.Victim();
+    while (victim != kNode(1003) && victim != kNode(1004)) {
+      policy.Evicted(victim);
+      victim = *policy.Victim();
+    }
+    EXPECT_EQ(victim, kNode(1003)) << root_of_stranger;
+  }
 }
 
 // Results of tools come with the next request but one, readers after 40.

@@ -233,8 +233,24 @@ void TimeDecode(Bench* bench) {
   for (uint64_t id = 100; id < 100 + kSequences; ++id) cache.Leave(SequenceId{id});
 }
 
+// Conversations that come back sooner and later, some often, and whose answers end in each way: so
+// that idle chunks are of as many kinds as a policy may tell apart.
+void VaryConversations(Bench* bench, int32_t lineages) {
+  CacheManager& cache = *bench->cache;
+  std::mt19937 random(5);
+  for (int i = 0; i < 20000; ++i) {
+    const uint32_t nearest = 1u << (1 + random() % 13);
+    const auto n = static_cast<int32_t>(random() % nearest % static_cast<uint32_t>(lineages));
+    bench->Join(2, bench->Lineage(n, kPromptChunks * kChunk));
+    cache.Answered(SequenceId{2},
+                   static_cast<kvcache::AnswerEnd>(random() % uint32_t{kvcache::kAnswerEnds}));
+    cache.Leave(SequenceId{2});
+  }
+}
+
 // New prompts in a full pool: each takes 112 chunks from others. Joining looks for the child of the
-// common chunks that begins most like it.
+// common chunks that begins most like it; the first chunk that is reserved then has all that is
+// idle ranked anew.
 bool TimeEviction(Bench* bench, int32_t first_lineage) {
   CacheManager& cache = *bench->cache;
   constexpr int32_t kNewChunks = kPromptChunks - kCommonChunks;
@@ -244,7 +260,8 @@ bool TimeEviction(Bench* bench, int32_t first_lineage) {
     cache.Leave(SequenceId{2});
   }
   Check(bench->Siblings() >= static_cast<size_t>(first_lineage), "children below one node");
-  std::vector<double> joins, reserves;
+  VaryConversations(bench, first_lineage);
+  std::vector<double> joins, first_reserves, reserves;
   for (int i = 0; i < 400; ++i, ++n) {
     const auto prompt = bench->Lineage(n, kPromptChunks * kChunk);
     const int64_t evicted = cache.stats().evicted_chunks_total;
@@ -253,15 +270,19 @@ bool TimeEviction(Bench* bench, int32_t first_lineage) {
     joins.push_back(NowUs() - begin);
     Check(matched >= kCommonChunks * kChunk, "length of a match");
     begin = NowUs();
+    Check(cache.Reserve(SequenceId{2}, 1));
+    first_reserves.push_back(NowUs() - begin);
+    begin = NowUs();
     Check(cache.Reserve(SequenceId{2}, kPromptChunks * kChunk - matched));
-    reserves.push_back((NowUs() - begin) / kNewChunks);
+    reserves.push_back((NowUs() - begin) / (kNewChunks - 1));
     Check(cache.stats().evicted_chunks_total - evicted == kPromptChunks - matched / kChunk,
           "evicted chunks");
     bench->Grow(2, std::span(prompt).subspan(static_cast<size_t>(matched)));
     cache.Leave(SequenceId{2});
   }
-  const bool kept = Print("Join of a new prompt in a full pool", joins, 50);
-  Print("Reserve in a full pool, a chunk", reserves, 0);
+  bool kept = Print("Join of a new prompt in a full pool", joins, 50);
+  kept &= Print("Reserve in a full pool, the first chunk after a Join", first_reserves, 200);
+  Print("Reserve in a full pool, each further chunk", reserves, 0);
   return kept;
 }
 
