@@ -3,7 +3,6 @@
 #include "server/grpc/server.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +15,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "tests/server/grpc/health_check.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_engine.h"
 
@@ -67,21 +67,7 @@ class Running {
   }
   ~Running() { server->Stop(0ms); }
 
-  // What the health service says: 1 = serving, 2 = not.
-  int Health() {
-    ::grpc::GenericStub stub(channel);
-    ClientContext context;
-    const ::grpc::Slice nothing;
-    ::grpc::ByteBuffer request(&nothing, 1), response;
-    std::promise<::grpc::Status> done;
-    stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
-                   [&](::grpc::Status status) { done.set_value(std::move(status)); });
-    const ::grpc::Status status = done.get_future().get();
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    ::grpc::Slice bytes;
-    EXPECT_TRUE(response.DumpToSingleSlice(&bytes).ok());
-    return bytes.size() == 2 ? bytes.begin()[1] : 0;
-  }
+  int Health() const { return HealthOf(channel); }
   bool HealthBecomes(int expected) {
     return Eventually([&] { return Health() == expected; });
   }
