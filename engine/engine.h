@@ -43,12 +43,15 @@ struct ModelInfo {
 };
 
 // What Engine::stats tells: a copy of what the engine thread published after its last step, so that
-// its members fit one another, but for queued_requests and until_idle_s, which are of now. Counters
-// (..._total) only grow.
+// its members fit one another, but for queued_requests, as it stands and as a part of
+// waiting_sequences, and until_idle_s, which are of now. Counters (..._total) only grow.
 struct EngineStats {
   int32_t running_sequences = 0;
-  int32_t queued_requests = 0;  // that are to run, not those of /tokenize
-  double until_idle_s = 0;      // estimated: until all requests that are there have ended
+  int32_t queued_requests = 0;  // that are to run and have not, not those of /tokenize
+  // That are to run, the choices of a request and those that were preempted included; a request
+  // that is still encoded is one.
+  int32_t waiting_sequences = 0;
+  double until_idle_s = 0;  // estimated: until all requests that are there have ended
   int64_t kv_capacity_tokens = 0;
   int64_t kv_chunk_bytes = 0;  // of K and V in one chunk
   int64_t kv_used_chunks = 0;
@@ -63,7 +66,8 @@ struct EngineStats {
   int64_t steps_without_memory_total = 0;  // that ran again as smaller ones
   int64_t corrupted_requests_total = 0;    // ended, as their logits were no finite numbers
   int32_t held_sequences = 0;              // wait for chunks that another is computing
-  int64_t kv_logical_tokens = 0;           // of the running sequences, each with all of its tokens
+  int32_t deferred_sequences = 0;  // these, and choices whose prompt their first one is computing
+  int64_t kv_logical_tokens = 0;   // of the running sequences, each with all of its tokens
   int64_t kv_evicted_chunks_total = 0;
   int64_t kv_copied_chunks_total = 0;
   double turn_seconds_total = 0;        // of the engine thread, for steps

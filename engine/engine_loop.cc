@@ -104,6 +104,7 @@ EngineStats EngineLoop::stats() const {
   MutexLock lock(shared_mutex_);
   EngineStats stats = shared_stats_;
   stats.queued_requests = waiting;
+  stats.waiting_sequences += waiting;
   stats.until_idle_s = until_idle_s;
   return stats;
 }
@@ -151,6 +152,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
   stats_.prompt_tokens_total += accepted->prompt_tokens();
   accepted->set_tenant(
       shares_.Enter(accepted->request().tenant, accepted->request().tenant_weight));
+  counts_.Arrived(*accepted);
   observer_.Arrived(accepted);
   Wait(accepted->choices().front());
 }
@@ -235,6 +237,7 @@ void EngineLoop::FlushChanged() {
     // Counted as ended before its consumer hears of it, who may ask for the counts or come again.
     deadlines_.Remove(request.encoded().deadline, number);
     shares_.Leave(request.tenant());
+    counts_.Ends(request);
     observer_.Ended(request);
     request.Send(std::move(output));
     requests_.erase(found);
@@ -348,6 +351,7 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   sequence->replay_next = std::min(request.FirstWantedPromptRow(), sequence->replay_end);
   sequence->produces = false;
   StartProducing(sequence.get());
+  counts_.Starts(request);
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
@@ -460,6 +464,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
 void EngineLoop::ReleaseParked(RunningRequest* request) {
   // Of a request for its prompt alone the other choices never run; beams do not park for it.
   if (request->max_tokens() == 0 || request->beams() != nullptr) return;
+  counts_.MakesChoices(*request);
   request->MakeChoices();
   for (const auto& choice : request->choices()) {
     if (choice->phase == SequencePhase::kParked) Wait(choice);
@@ -511,6 +516,10 @@ void EngineLoop::PublishStats() {
   stats_.kv_evicted_chunks_total = cache.evicted_chunks_total;
   stats_.kv_copied_chunks_total = cache.copied_chunks_total;
   stats_.held_sequences = static_cast<int32_t>(pending_.held_count());
+  // But for the first ones of requests that have not run, which the ledger knows as of now.
+  stats_.waiting_sequences = static_cast<int32_t>(snapshot_.waiting.size()) +
+                             counts_.choices_to_come() - counts_.unstarted_requests();
+  stats_.deferred_sequences = stats_.held_sequences + counts_.held_choices();
   const kernels::DeviceTimes device = parts_.runner->device_times();
   stats_.device_step_seconds_total = device.step_seconds;
   stats_.device_idle_seconds_total = device.idle_seconds;

@@ -28,6 +28,7 @@
 #include "engine/step_builder.h"
 #include "engine/text/tokenizer.h"
 #include "engine/turn_memory.h"
+#include "engine/waiting_counts.h"
 #include "engine/waiting_lines.h"
 #include "kvcache/cache_manager.h"
 
@@ -66,7 +67,6 @@ struct EngineLoopParts {
 // Beam search: beams are sequences like others. One that has its next candidates waits for those of
 // the request's other beams; then those that go on get their next token, in the same step unless
 // memory is short, one that goes on more than once is forked, and what is dropped leaves the cache.
-//
 // What a request gets depends on other requests in nothing but time.
 //
 // Turn and Run: one thread. stats and health: any thread. Failure: a step for which the device had
@@ -102,7 +102,6 @@ class EngineLoop {
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
   void ExpireDeadlines();
-
   bool LaunchNext();
   void Preempt(SequenceState* sequence);
   bool Admit(const std::shared_ptr<SequenceState>& sequence);
@@ -189,6 +188,7 @@ class EngineLoop {
   SchedulerSnapshot snapshot_;
   FairShares shares_;
   WaitingLines lines_{&shares_};
+  WaitingCounts counts_;
   PrefixKeyMaker prefix_keys_;
   PendingPrefixes pending_;
   SeenPrefixes seen_;

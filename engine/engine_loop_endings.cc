@@ -112,6 +112,7 @@ void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
     if (ended) continue;
     sequences_.erase(choice->id);
   }
+  counts_.MakesChoices(*request);
   request->Finish(std::move(status));
   MarkChanged(request);
 }

@@ -23,7 +23,9 @@ std::vector<TokenId> EndsOfGeneration(const Tokenizer& tokenizer) {
   return ends;
 }
 
-// Whose prompts find one another's turns and stretches.
+// Whose prompts find one another's turns and stretches: also where keys share the KV cache, each
+// its own only. Ids that were generated for one could be chosen (allowed_token_ids) to spell what
+// others are answered in many more tokens; and texts are known here that never came into the cache.
 std::string ScopeOf(const Request& request) {
   return TurnScope(request.tenant, request.cache_salt);
 }

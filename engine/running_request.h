@@ -107,6 +107,11 @@ class RunningRequest {
   // The other choices, parked, if they are not there yet: those of requests that wait would take
   // much memory.
   void MakeChoices();
+  // Those that are not there yet and will wait to run; of a prompt alone they never do.
+  int32_t unmade_choices() const {
+    if (beams_.has_value() || max_tokens() == 0) return 0;
+    return request().sequences() - static_cast<int32_t>(choices_.size());
+  }
   bool finished() const { return outbox_.finished; }
   const Usage& usage() const { return outbox_.usage; }
   RequestTiming& timing() { return timing_; }
@@ -114,6 +119,7 @@ class RunningRequest {
 
   // The first time a choice runs: leaves the queue, shows the prompt where it was asked for.
   void Start();
+  bool started() const { return started_; }
   // Seeds the choice's sampler, once.
   void MakeSampler(SequenceState* choice, uint64_t fresh_seed);
 

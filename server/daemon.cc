@@ -390,13 +390,21 @@ class Daemon {
     const Clock::time_point deadline = begin + Milliseconds(drain_s);
     const Clock::time_point notice = begin + Milliseconds(config_.seconds("limits.drain_notice_s"));
     std::atomic<bool> finished{false};
+    std::atomic<bool> cut{false};  // what ran at the deadline
     std::atomic<bool> interrupted{false};
     const auto wait_for_work = [&] {
-      // The engine is done long before a client that reads slowly has its answer.
-      finished = engine->Drain(deadline) &&
-                 WaitUntilAnswered(std::max(deadline, Clock::now() + kWriteGrace));
+      bool answered = false;
+      if (engine->Drain(deadline)) {
+        // The engine is done long before a client that reads slowly has its answer.
+        answered = WaitUntilAnswered(std::max(deadline, Clock::now() + kWriteGrace));
+      } else {
+        cut = true;
+        engine->Abandon();
+      }
       // Whoever sends requests here needs time to see that /ready says 503.
       while (!interrupted && Clock::now() < notice) std::this_thread::sleep_for(kNoticePeriod);
+      // In which a client that reads slowly may have got its answer after all.
+      finished = answered || (!cut && WaitUntilAnswered(Clock::now()));
       signals_->NotifyWorkDone();
     };
     std::thread waiter;
@@ -406,10 +414,11 @@ class Daemon {
     });
     if (!begun.ok()) wait_for_work();  // a second signal is heard when the work is done
     interrupted = signals_->Wait() == StopSignals::Event::kSignal;
-    // A second signal may come when the last answer is out and only its end not noted yet.
-    const bool complete =
-        interrupted ? engine->Drain(Clock::now()) && WaitUntilAnswered(Clock::now() + kLastNote)
-                    : finished.load();
+    // A second signal may come when the last answer is out and only its end not noted yet. What was
+    // cut has ended, too: that is looked at last.
+    const bool complete = interrupted ? engine->Drain(Clock::now()) &&
+                                            WaitUntilAnswered(Clock::now() + kLastNote) && !cut
+                                      : finished.load();
     if (!complete) {
       // A step of a large model may take seconds, and is not waited for.
       engine->Abandon();

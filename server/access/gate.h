@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -73,8 +74,11 @@ class Gate {
   // to come back.
   virtual absl::StatusOr<Ticket> Admit(const Principal& principal) = 0;
 
-  // Whether requests may come with a key of that name now.
-  virtual bool HasKey(std::string_view) const { return true; }
+  // The weight (Principal) of requests that come with a key of that name, "" of those that come
+  // without one; absent where none can come now. Without keys all come without one.
+  virtual std::optional<double> WeightOf(std::string_view key_name) const {
+    return key_name.empty() ? std::optional<double>(Principal{}.weight) : std::nullopt;
+  }
 };
 
 // The name of the key that Authenticate refused: a valid one, for another area. "" = none.

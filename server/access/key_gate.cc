@@ -103,10 +103,12 @@ absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view auth
                    .sees_all_keys = !any_admin_keys || admin_key != nullptr};
 }
 
-bool KeyGate::HasKey(std::string_view name) const {
+std::optional<double> KeyGate::WeightOf(std::string_view key_name) const {
+  if (options_.keys_file.empty()) return Gate::WeightOf(key_name);
   const auto rings = this->rings();
-  return std::ranges::any_of(rings->inference.keys(),
-                             [&](const ApiKey& key) { return key.name == name; });
+  const auto key = std::ranges::find(rings->inference.keys(), key_name, &ApiKey::name);
+  if (key == rings->inference.keys().end()) return std::nullopt;
+  return key->terms.weight;  // all of a name have the same
 }
 
 absl::StatusOr<Ticket> KeyGate::Admit(const Principal& principal) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -42,7 +43,7 @@ class KeyGate final : public Gate {
 
   absl::StatusOr<Principal> Authenticate(Area area, std::string_view authorization) const override;
   absl::StatusOr<Ticket> Admit(const Principal& principal) override;
-  bool HasKey(std::string_view name) const override;
+  std::optional<double> WeightOf(std::string_view key_name) const override;
 
  private:
   struct Rings {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -265,16 +266,23 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
     return request;
   }
 
-  // A cache that no request can reach would fill the pool for nothing.
+  // What is computed for a key is charged to its share, with its weight. A cache that no request
+  // can reach would fill the pool for nothing, and the engine remembers every name.
   absl::StatusOr<engine::Request> ReadToKeep(const v1::CachedPrompt& in,
                                              const Caller& caller) const {
-    if (reception_->options().isolates_keys && !reception_->gate().HasKey(in.tenant())) {
-      return WithParam(absl::InvalidArgumentError(Concat("'tenant' is \"", in.tenant(),
-                                                         "\", which is the name of no key; ",
-                                                         "kv_cache.isolation is \"api_key\"")),
+    const std::optional<double> weight = reception_->gate().WeightOf(in.tenant());
+    const bool isolates_keys = reception_->options().isolates_keys;
+    constexpr size_t kShownBytes = 200;
+    if (!weight.has_value() && (isolates_keys || !in.tenant().empty())) {
+      return WithParam(absl::InvalidArgumentError(Concat(
+                           "'tenant' is \"", std::string_view(in.tenant()).substr(0, kShownBytes),
+                           "\", which is the name of no key",
+                           isolates_keys ? "; kv_cache.isolation is \"api_key\"" : "")),
                        "prompt.tenant");
     }
-    return Read(in, caller);
+    absl::StatusOr<engine::Request> request = Read(in, caller);
+    if (request.ok()) request->tenant_weight = weight.value_or(request->tenant_weight);
+    return request;
   }
 
   static absl::Status Pin(const engine::Request& request, const Caller& caller,

@@ -151,10 +151,13 @@ class Server::Impl {
   }
 
   void BeginDrain() {
+    {
+      MutexLock lock(mutex_);
+      draining_ = true;
+      if (server_ != nullptr) ShowServing(false);
+    }
+    // Last: who is refused and looks for another server does not find that this one serves.
     reception_.SetDraining();
-    MutexLock lock(mutex_);
-    draining_ = true;
-    if (server_ != nullptr) ShowServing(false);
   }
 
   bool WaitUntilAnswered(Clock::time_point deadline) { return reception_.WaitUntilEmpty(deadline); }
@@ -218,11 +221,16 @@ class Server::Impl {
   }
 
   void Watch() {
-    MutexLock lock(mutex_);
-    while (!stops_watching_) {
-      if (engine_ != nullptr && !draining_) ShowServing(engine_->health().ok());
+    for (;;) {
+      {
+        MutexLock lock(mutex_);
+        if (stops_watching_) return;
+        if (engine_ != nullptr && !draining_) ShowServing(engine_->health().ok());
+      }
+      // A drain does not wait for what calls do at their end, nor for the log.
       reception_.EndStalled();
-      changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
+      MutexLock lock(mutex_);
+      if (!stops_watching_) changed_.WaitUntil(mutex_, Clock::now() + kWatchPeriod);
     }
   }
 

@@ -139,11 +139,12 @@ void EngineMetrics::DescribeVllm(const engine::EngineStats& stats, const engine:
 void EngineMetrics::DescribeVllmState(const engine::EngineStats& stats, const CacheConfig& config,
                                       FamilyList* families) const {
   families->Gauge("vllm:num_requests_running", "Sequences that run now.", stats.running_sequences);
-  const int32_t waiting = stats.queued_requests;
-  const int32_t deferred = std::min(stats.held_sequences, waiting);
-  families->Gauge("vllm:num_requests_waiting", "Requests that wait to run.", waiting);
+  const int32_t waiting = stats.waiting_sequences;
+  const int32_t deferred = std::min(stats.deferred_sequences, waiting);
+  families->Gauge("vllm:num_requests_waiting",
+                  "Sequences that wait to run, for the first time or again.", waiting);
   families->Gauge("vllm:num_requests_waiting_by_reason",
-                  "Requests that wait for room (capacity) or for a prefix that another request is "
+                  "Sequences that wait for room (capacity) or for a prefix that another is "
                   "computing (deferred).",
                   {{static_cast<double>(waiting - deferred), {{"reason", "capacity"}}},
                    {static_cast<double>(deferred), {{"reason", "deferred"}}}});

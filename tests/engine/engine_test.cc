@@ -7,10 +7,14 @@
 #include <atomic>
 #include <ctime>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/engine_parts.h"
 #include "engine/pages_ahead.h"
+#include "engine/text/chat_template.h"
 #include "tests/support/eventually.h"
 #include "tests/support/loop_harness.h"
 
@@ -43,6 +47,8 @@ struct Fixture {
     auto owned_tokenizer = std::make_unique<FakeTokenizer>(LetterVocabulary());
     tokenizer = owned_tokenizer.get();
     parts.tokenizer = std::move(owned_tokenizer);
+    parts.chat_template =
+        *ChatTemplate::Create("{% for said in messages %}{{ said.content }}{% endfor %}", "", "");
     auto owned_runner = std::make_unique<FakeModelRunner>(memory.get(), 25, max_in_flight);
     runner = owned_runner.get();
     parts.runner = std::move(owned_runner);
@@ -345,6 +351,43 @@ TEST(EngineTest, PinsOfOneSaltDoNotServeAnother) {
   EXPECT_EQ(f.engine->PinPrefix(PromptOf(40, 2)).status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(f.engine->PinPrefix(salted)->salted);
   EXPECT_EQ(*f.engine->DropPrefix(PromptOf(40, 2)), 0);
+}
+
+Request ChatOf(const std::vector<std::string>& contents, const std::string& tenant,
+               int32_t max_tokens) {
+  std::vector<jinja::Value> messages;
+  for (const std::string& content : contents) {
+    jinja::Map message;
+    message.Set("role", jinja::Value::String(messages.size() % 2 == 0 ? "user" : "assistant"));
+    message.Set("content", jinja::Value::String(content));
+    messages.push_back(jinja::Value::MakeMap(std::move(message)));
+  }
+  Request request = TokenRequest({}, max_tokens);
+  ChatPrompt prompt;
+  prompt.input.messages = jinja::Value::MakeList(std::move(messages));
+  request.prompt = std::move(prompt);
+  request.tenant = tenant;
+  request.stop.ignore_eos = true;
+  return request;
+}
+
+// Keys that share the cache share no ids: one would choose what another's conversation is encoded
+// as. So the answer's part of the cache is found under the name of the key that it was given to.
+TEST(EngineTest, AnAnswerIsFoundUnderItsKeysNameAlsoWhereKeysShareTheCache) {
+  Fixture f;
+  const std::string question = "twentylettersarehere";
+  const RequestOutput answered = f.Wait(*f.engine->Submit(ChatOf({question}, "a", 20)));
+  const std::string& answer = answered.choices.at(0).text;
+  ASSERT_NE(f.tokenizer->Encode(answer, {})->size(), 20u);
+  const std::vector<std::string> next = {question, answer, "goon"};
+  const auto cached = [&](const std::string& tenant) {
+    return f.Wait(*f.engine->Submit(ChatOf(next, tenant, 0))).usage.cached_tokens;
+  };
+  EXPECT_EQ(*f.engine->DropPrefix(ChatOf(next, "", 0)), 0);
+  EXPECT_EQ(cached("a"), 20 + 19) << "the question, and what was computed of the answer";
+  EXPECT_EQ(cached("b"), 20);
+  EXPECT_GT(*f.engine->DropPrefix(ChatOf(next, "a", 0)), 1);
+  EXPECT_LT(cached("a"), 20 + 19);
 }
 
 TEST(EngineTest, AnIdleEngineBurnsNoProcessorTime) {

@@ -1,4 +1,4 @@
-// The daemon as a process: start, readiness, signals, exit statuses.
+// The daemon as a process: start, signals, exit statuses.
 
 #include "server/daemon.h"
 
@@ -22,14 +22,12 @@
 #include "tests/server/daemon_process.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/certificate.h"
-#include "tests/support/eventually.h"
 #include "tests/support/temporary_directory.h"
 
 namespace refrain::server {
 namespace {
 
 using ::refrain::testing::DaemonProcess;
-using ::refrain::testing::Eventually;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
@@ -42,43 +40,6 @@ std::vector<std::string> Arguments(std::string model, std::vector<std::string> m
                                         "127.0.0.1:0", "--grpc-listen",  ""};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
-}
-
-// Asks for `path` until the answer is `enough`.
-bool WaitForAnswer(uint16_t port, const char* path,
-                   const std::function<bool(const RawResponse&)>& enough) {
-  return Eventually([&] {
-    RawClient client(port);
-    client.Send(GetRequest(path));
-    return enough(client.ReadResponse());
-  });
-}
-
-bool WaitUntilRunning(uint16_t port, int requests) {
-  const std::string line = "vllm:num_requests_running{model_name=\"fake-model\",engine=\"0\"} " +
-                           std::to_string(requests) + "\n";
-  return WaitForAnswer(port, "/metrics", [&](const RawResponse& response) {
-    return response.body.find(line) != std::string::npos;
-  });
-}
-
-bool WaitUntilNotReady(uint16_t port) {
-  return WaitForAnswer(port, "/ready",
-                       [](const RawResponse& response) { return response.status == 503; });
-}
-
-// What a request gets that comes when a drain has begun. Between the probe's turn and the engine's
-// one may still be taken in; it is answered.
-RawResponse RefusedRequest(uint16_t port) {
-  for (;;) {
-    RawClient late(port);
-    late.Send(PostRequest("/v1/completions", R"({"prompt":"x"})"));
-    if (RawResponse response = late.ReadResponse(); response.status != 200) return response;
-  }
-}
-
-bool IsToldOfTheEnd(const RawResponse& response) {
-  return response.status == 503 && response.headers.contains("retry-after");
 }
 
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
@@ -184,171 +145,6 @@ TEST(Daemon, EndsAtOnceWhenNothingRuns) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   daemon.Signal(SIGINT);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
-}
-
-// SIGTERM: not ready any more, new requests are refused, the running stream comes to its end.
-TEST(Daemon, DrainsOnSigterm) {
-  DaemonProcess daemon(Arguments("fake"));
-  const uint16_t port = daemon.Port();
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  RawClient running(port);
-  running.Send(
-      PostRequest("/v1/completions",
-                  R"({"prompt":"[[delay_ms=200]]0123456789","stream":true,"max_tokens":20})"));
-  ASSERT_TRUE(running.ReadUntil("\"text\":\"0\""));
-  daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  ASSERT_TRUE(WaitUntilNotReady(port));
-  RawClient health(port);
-  health.Send(GetRequest("/health"));
-  EXPECT_EQ(health.ReadResponse().status, 200);
-  EXPECT_TRUE(IsToldOfTheEnd(RefusedRequest(port)));
-
-  const RawResponse response = running.ReadResponse();
-  EXPECT_TRUE(response.complete);
-  EXPECT_NE(response.body.find("\"text\":\"9\""), std::string::npos);
-  EXPECT_NE(response.body.find("data: [DONE]"), std::string::npos);
-  running.Close();
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
-}
-
-TEST(Daemon, ASecondSignalStopsAtOnce) {
-  DaemonProcess daemon(Arguments("fake"));
-  const uint16_t port = daemon.Port();
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  RawClient running(port);
-  running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  ASSERT_TRUE(WaitUntilRunning(port, 1));
-  daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  daemon.Signal(SIGTERM);
-  EXPECT_TRUE(IsToldOfTheEnd(running.ReadResponse()));
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
-}
-
-// Whatever it is that takes its time there, a library perhaps.
-TEST(Daemon, ASecondSignalStopsAtOnceAlsoBehindTheDrain) {
-  DaemonProcess daemon(Arguments("stuck"));
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitForOutput("stopped finished_all=yes"));
-  daemon.Signal(SIGTERM);
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
-}
-
-TEST(Daemon, EndsADrainThatTakesTooLong) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
-  const uint16_t port = daemon.Port();
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  RawClient running(port);
-  running.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]a"})"));
-  RawClient stream(port);
-  stream.Send(PostRequest("/v1/completions",
-                          R"({"prompt":"[[delay_ms=500]]ab","stream":true,"max_tokens":1000,)"
-                          R"("ignore_eos":true})"));
-  ASSERT_TRUE(stream.ReadUntil("\"text\":\"a\""));
-  ASSERT_TRUE(WaitUntilRunning(port, 2));
-  daemon.Signal(SIGTERM);
-  EXPECT_TRUE(IsToldOfTheEnd(running.ReadResponse()));
-  const RawResponse cut = stream.ReadResponse();
-  EXPECT_NE(cut.body.find("\"error\":"), std::string::npos) << cut.body;
-  EXPECT_EQ(cut.body.find("[DONE]"), std::string::npos);
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted));
-}
-
-// Its client waits for an answer, whatever it may still send.
-TEST(Daemon, TellsWhoseBodyHasNotComeByTheEndOfADrain) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
-  const uint16_t port = daemon.Port();
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  RawClient client(port);
-  const std::string request = PostRequest("/v1/completions", R"({"prompt":"abc"})");
-  client.Send(request.substr(0, request.size() - 5));
-  std::this_thread::sleep_for(50ms);
-  daemon.Signal(SIGTERM);
-  EXPECT_TRUE(IsToldOfTheEnd(client.ReadResponse()));
-  EXPECT_TRUE(client.ReadEnd());
-  client.Close();
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
-}
-
-// Whoever sends requests here has to see that it will end, also where nothing runs.
-TEST(Daemon, StaysForItsNotice) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_notice_s=1"}));
-  const uint16_t port = daemon.Port();
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  RawClient kept(port);
-  kept.Send(GetRequest("/ready"));
-  EXPECT_EQ(kept.ReadResponse().status, 200);
-  const auto begin = std::chrono::steady_clock::now();
-  daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  ASSERT_TRUE(WaitUntilNotReady(port));
-  kept.Send(GetRequest("/ready"));
-  EXPECT_TRUE(IsToldOfTheEnd(kept.ReadResponse()));
-  EXPECT_TRUE(IsToldOfTheEnd(RefusedRequest(port)));
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, 1s);
-
-  DaemonProcess impatient(Arguments("fake", {"--set", "limits.drain_notice_s=3600"}));
-  ASSERT_TRUE(impatient.WaitForOutput("ready"));
-  impatient.Signal(SIGTERM);
-  ASSERT_TRUE(impatient.WaitForOutput("draining"));
-  impatient.Signal(SIGTERM);
-  EXPECT_EQ(impatient.Wait(), StatusOf(ExitStatus::kOk));
-}
-
-// A stream of megabytes, more than the sockets hold, of which only the beginning is read yet.
-bool BeginLongStream(RawClient* client) {
-  client->Send(PostRequest("/v1/completions",
-                           R"({"prompt":"abc","max_tokens":4000,"ignore_eos":true,"logprobs":5,)"
-                           R"("stream":true})"));
-  return client->ReadUntil("data:");
-}
-
-// The engine has finished; its client begins to read when those whose time is over are ended.
-TEST(Daemon, ADrainWaitsForAClientThatReadsSlowly) {
-  DaemonProcess daemon(Arguments("fake"));
-  const uint16_t port = daemon.Port();
-  RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  ASSERT_TRUE(BeginLongStream(&slow));
-  daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  ASSERT_TRUE(WaitUntilRunning(port, 0));
-  std::this_thread::sleep_for(3s);
-  // Whoever looks after the process still has to see it live.
-  RawClient health(port);
-  health.Send(GetRequest("/health"));
-  EXPECT_EQ(health.ReadResponse().status, 200);
-  const RawResponse response = slow.ReadResponse();
-  EXPECT_TRUE(response.complete);
-  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
-  slow.Close();
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
-}
-
-TEST(Daemon, ADrainThatCutsAnAnswerShortSaysSo) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
-  RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  ASSERT_TRUE(BeginLongStream(&slow));
-  daemon.Signal(SIGTERM);
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
-}
-
-TEST(Daemon, ASecondSignalStopsAlsoWhileAnswersAreSent) {
-  DaemonProcess daemon(Arguments("fake"));
-  const uint16_t port = daemon.Port();
-  RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
-  ASSERT_TRUE(daemon.WaitForOutput("ready"));
-  ASSERT_TRUE(BeginLongStream(&slow));
-  daemon.Signal(SIGTERM);
-  ASSERT_TRUE(daemon.WaitForOutput("draining"));
-  // Nothing is generated any more: what is left is the reader.
-  ASSERT_TRUE(WaitUntilRunning(port, 0));
-  daemon.Signal(SIGTERM);
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kInterrupted)) << daemon.output();
 }
 
 // As `docker pause` does. What a client sent in time is there when the process goes on, and so is

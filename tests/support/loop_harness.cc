@@ -137,6 +137,8 @@ void LoopHarness::CheckIdle() {
   EXPECT_EQ(cache->CheckInvariants(), absl::OkStatus());
   EXPECT_EQ(cache->stats().available_chunks(), options.num_chunks);
   EXPECT_EQ(loop.held_sequences(), 0u);
+  EXPECT_EQ(loop.stats().waiting_sequences, 0);
+  EXPECT_EQ(loop.stats().deferred_sequences, 0);
   EXPECT_EQ(loop.deadlines(), 0u);
   EXPECT_EQ(cache->stats().sequences, 0);
   EXPECT_EQ(ledger->queued_requests(), 0);

@@ -251,9 +251,24 @@ TEST_F(KeyGateTest, NotesWhoseKeyOpensSomethingElse) {
   EXPECT_EQ(noted("/debug/cache", key), "a \"error\":\"permission_denied\"");
   EXPECT_EQ(noted("/v1/models", admin), "root \"error\":\"permission_denied\"");
   EXPECT_EQ(noted("/v1/models", "wrong"), " \"error\":\"invalid_api_key\"");
-  EXPECT_TRUE(gate->HasKey("a"));
-  EXPECT_FALSE(gate->HasKey("root"));
-  EXPECT_FALSE(gate->HasKey(""));
+}
+
+// Who may name a key without having it, an operator, learns with what weight its requests come.
+TEST_F(KeyGateTest, TellsTheWeightOfAKeyByItsName) {
+  AddKey("keys", "a", {.weight = 2.5});
+  AddKey("admin", "root");
+  const auto gate = Load(true, true);
+  EXPECT_EQ(gate->WeightOf("a"), 2.5);
+  EXPECT_EQ(gate->WeightOf("root"), std::nullopt) << "no requests come with that";
+  EXPECT_EQ(gate->WeightOf(""), std::nullopt) << "nor without a key";
+  AddKey("keys", "b");
+  EXPECT_EQ(gate->WeightOf("b"), std::nullopt);
+  ASSERT_TRUE(gate->Reload().ok());
+  EXPECT_EQ(gate->WeightOf("b"), 1);
+
+  const auto open = Load(false, true);
+  EXPECT_EQ(open->WeightOf(""), 1) << "all come without one";
+  EXPECT_EQ(open->WeightOf("a"), std::nullopt);
 }
 
 TEST_F(KeyGateTest, RefusalsTellClientsHowToAsk) {

@@ -1,15 +1,19 @@
 // The end of a gRPC server with answers still on their way.
 
+#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "tests/server/grpc/health_check.h"
 #include "tests/server/grpc/server_fixture.h"
 
 namespace refrain::server::rpc {
@@ -20,10 +24,36 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTokens = 20'000;  // with log-probabilities: more than flow control lets go
 
-// A server that drains, the engine done, with an answer whose first message has been read.
+// Standard error is a full pipe, which the log waits for: once, for a second.
+class FullStandardError {
+ public:
+  FullStandardError() : before_(::dup(STDERR_FILENO)) {
+    if (before_ < 0 || ::pipe2(ends_, O_NONBLOCK) != 0) std::abort();
+    const std::string bytes(4096, ' ');
+    while (::write(ends_[1], bytes.data(), bytes.size()) > 0) continue;
+    ::dup2(ends_[1], STDERR_FILENO);
+  }
+  ~FullStandardError() {
+    ::dup2(before_, STDERR_FILENO);
+    for (const int fd : {before_, ends_[0], ends_[1]}) ::close(fd);
+  }
+
+ private:
+  const int before_;
+  int ends_[2];
+};
+
+// A server with an answer whose first message has been read.
 class GrpcDrain : public GrpcServerTest {
  protected:
-  GrpcDrain() : GrpcServerTest({.max_context_tokens = 1 << 17}) {}
+  GrpcDrain() : GrpcServerTest({.max_context_tokens = 1 << 17}, LogLevel::kInfo) {}
+
+  // It drains, and the engine is done.
+  void StartReadAndDrain(const ServerOptions& options) {
+    ASSERT_NO_FATAL_FAILURE(StartAndRead(options));
+    server_->BeginDrain();
+    ASSERT_TRUE(engine_.Drain(Clock::now() + 10s));
+  }
 
   void StartAndRead(const ServerOptions& options) {
     ASSERT_NO_FATAL_FAILURE(Start(options));
@@ -35,8 +65,6 @@ class GrpcDrain : public GrpcServerTest {
     request.mutable_params()->mutable_logprobs()->set_top(20);
     reader_ = stub_->Generate(&context_, request);
     ASSERT_TRUE(reader_->Read(&message_));
-    server_->BeginDrain();
-    ASSERT_TRUE(engine_.Drain(Clock::now() + 10s));
   }
 
   std::unique_ptr<v1::Inference::Stub> stub_;
@@ -46,7 +74,7 @@ class GrpcDrain : public GrpcServerTest {
 };
 
 TEST_F(GrpcDrain, WaitsForAReaderThatIsSlow) {
-  StartAndRead({});
+  StartReadAndDrain({});
   int tokens = message_.choices(0).token_ids_size();
   EXPECT_FALSE(server_->WaitUntilAnswered(Clock::now() + 50ms));  // nobody reads
   bool finished = false;
@@ -87,8 +115,31 @@ TEST_F(GrpcDrain, TellsNewCallsWhenItWillBeOver) {
 }
 
 TEST_F(GrpcDrain, EndsWithoutAReaderThatHasStopped) {
-  StartAndRead({.write_timeout = 500ms});
+  StartReadAndDrain({.write_timeout = 500ms});
   EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 10s));
+}
+
+// Whoever is refused and asks for the health sees why, whatever the server is at.
+TEST_F(GrpcDrain, TurnsTheHealthBeforeItRefusesACall) {
+  constexpr auto kWriteTimeout = 500ms;
+  StartAndRead({.write_timeout = kWriteTimeout});
+  ASSERT_TRUE(engine_.Drain(Clock::now() + 60s));  // it has said all that it will
+  const auto channel = Connect();
+  ASSERT_EQ(HealthOf(channel), 1);
+  const FullStandardError full;
+  // The watcher has found the call that is not read, and tells the log.
+  std::this_thread::sleep_for(kWriteTimeout + 400ms);
+  std::thread drain([&] { server_->BeginDrain(); });
+  const auto asked = v1::Inference::NewStub(channel);
+  ::grpc::Status status;
+  do {
+    ::grpc::ClientContext context;
+    v1::ModelsResponse models;
+    status = asked->Models(&context, {}, &models);
+  } while (status.ok());
+  EXPECT_EQ(status.error_code(), ::grpc::UNAVAILABLE);
+  EXPECT_EQ(HealthOf(channel), 2);
+  drain.join();
 }
 
 }  // namespace

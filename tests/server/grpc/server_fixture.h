@@ -16,11 +16,17 @@
 
 namespace refrain::server::rpc {
 
-// A server on a free port in front of a fake engine, open to everybody. It is stopped at the end of
-// the test; before, or when Start is called again, it is the test's to stop.
+// A server on a free port in front of a fake engine, open to everybody unless a gate is given. It
+// is stopped at the end of the test; before, or when Start is called again, it is the test's to
+// stop.
 class GrpcServerTest : public ::testing::Test {
  public:
-  explicit GrpcServerTest(testing::FakeEngineOptions engine = {}) : engine_(std::move(engine)) {}
+  explicit GrpcServerTest(testing::FakeEngineOptions engine = {},
+                          LogLevel log_level = LogLevel::kError)
+      : log_(LogFormat::kText, log_level), engine_(std::move(engine)) {}
+  explicit GrpcServerTest(std::unique_ptr<access::Gate> gate) : GrpcServerTest() {
+    gate_ = std::move(gate);
+  }
 
  protected:
   void TearDown() override {
@@ -43,8 +49,8 @@ class GrpcServerTest : public ::testing::Test {
                                        ::grpc::InsecureChannelCredentials(), own);
   }
 
-  const std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
-  Log log_{LogFormat::kText, LogLevel::kError};
+  std::unique_ptr<access::Gate> gate_ = access::MakeOpenGate();
+  Log log_;
   testing::FakeEngine engine_;
   std::unique_ptr<Server> server_;
 };

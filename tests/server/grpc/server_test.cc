@@ -3,7 +3,6 @@
 #include "server/grpc/server.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +15,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "tests/server/grpc/health_check.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_engine.h"
 
@@ -67,21 +67,7 @@ class Running {
   }
   ~Running() { server->Stop(0ms); }
 
-  // What the health service says: 1 = serving, 2 = not.
-  int Health() {
-    ::grpc::GenericStub stub(channel);
-    ClientContext context;
-    const ::grpc::Slice nothing;
-    ::grpc::ByteBuffer request(&nothing, 1), response;
-    std::promise<::grpc::Status> done;
-    stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
-                   [&](::grpc::Status status) { done.set_value(std::move(status)); });
-    const ::grpc::Status status = done.get_future().get();
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    ::grpc::Slice bytes;
-    EXPECT_TRUE(response.DumpToSingleSlice(&bytes).ok());
-    return bytes.size() == 2 ? bytes.begin()[1] : 0;
-  }
+  int Health() const { return HealthOf(channel); }
   bool HealthBecomes(int expected) {
     return Eventually([&] { return Health() == expected; });
   }
@@ -441,118 +427,6 @@ TEST(GrpcServer, APortThatIsTakenIsAnError) {
   const auto second = Server::Start(options, r.gate_.get(), &r.log_);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(options.port)));
-}
-
-// --- administration ---
-
-v1::CachedPrompt Prompt(const char* text) {
-  v1::CachedPrompt prompt;
-  prompt.mutable_text()->set_text(text);
-  return prompt;
-}
-
-TEST(GrpcServer, WarmsPinsListsUnpinsAndDrops) {
-  Running r;
-  v1::PinRequest pin;
-  *pin.mutable_prompt() = Prompt("shared");
-  v1::PinResponse pinned;
-  ClientContext cold;
-  EXPECT_EQ(r.admin->Pin(&cold, pin, &pinned).error_code(), ::grpc::NOT_FOUND);
-
-  v1::WarmRequest warm;
-  *warm.mutable_prompt() = Prompt("shared");
-  warm.mutable_prompt()->set_cache_salt("salt");
-  warm.mutable_prompt()->set_tenant("them");
-  warm.set_pin(true);
-  v1::WarmResponse warmed;
-  ClientContext warming;
-  ASSERT_TRUE(r.admin->Warm(&warming, warm, &warmed).ok());
-  EXPECT_EQ(warmed.prompt_tokens(), 6);
-  EXPECT_EQ(warmed.cached_tokens(), 0);
-  EXPECT_EQ(warmed.pin().pinned_tokens(), 6);
-  EXPECT_EQ(r.engine.last_request().stop.max_tokens, 0);
-  EXPECT_TRUE(r.engine.last_request().keep_cached);
-  EXPECT_EQ(r.engine.last_request().cache_salt, "salt");
-  EXPECT_EQ(r.engine.last_request().tenant, "them");
-
-  ClientContext hot;
-  ASSERT_TRUE(r.admin->Pin(&hot, pin, &pinned).ok());
-  EXPECT_NE(pinned.pin().id(), warmed.pin().id());
-  v1::ListPinsResponse list;
-  ClientContext listing;
-  ASSERT_TRUE(r.admin->ListPins(&listing, {}, &list).ok());
-  ASSERT_EQ(list.pins_size(), 2);
-  EXPECT_EQ(list.pins(0).tenant(), "them");
-  EXPECT_TRUE(list.pins(0).salted());
-
-  v1::UnpinRequest unpin;
-  unpin.set_id(pinned.pin().id());
-  v1::UnpinResponse unpinned;
-  ClientContext first, again;
-  EXPECT_TRUE(r.admin->Unpin(&first, unpin, &unpinned).ok());
-  EXPECT_EQ(r.admin->Unpin(&again, unpin, &unpinned).error_code(), ::grpc::NOT_FOUND);
-
-  v1::DropRequest drop;
-  v1::DropResponse dropped;
-  ClientContext nothing, one;
-  EXPECT_EQ(r.admin->Drop(&nothing, drop, &dropped).error_code(), ::grpc::INVALID_ARGUMENT);
-  *drop.mutable_prompt() = Prompt("shared");
-  ASSERT_TRUE(r.admin->Drop(&one, drop, &dropped).ok());
-  EXPECT_EQ(dropped.dropped_chunks(), 1);
-}
-
-TEST(GrpcServer, CacheStatisticsDescribeTheTree) {
-  Running r;
-  for (const char* text : {"one", "three"}) Generate(*r.inference, TextRequest(text));
-  v1::CacheStatisticsRequest request;
-  v1::CacheStatisticsResponse response;
-  request.set_max_nodes(1);
-  ClientContext context;
-  ASSERT_TRUE(r.admin->CacheStatistics(&context, request, &response).ok());
-  EXPECT_EQ(response.cache().nodes(), 2);
-  EXPECT_EQ(response.cache().namespaces(), 1);
-  ASSERT_EQ(response.nodes_size(), 1);
-  EXPECT_EQ(response.nodes(0).tokens(), 3);
-  EXPECT_FALSE(response.nodes(0).has_parent());
-  ASSERT_EQ(response.namespaces_size(), 1);
-  EXPECT_TRUE(response.namespaces(0).salted());
-  request.set_max_nodes(-1);
-  ClientContext wrong;
-  EXPECT_EQ(r.admin->CacheStatistics(&wrong, request, &response).error_code(),
-            ::grpc::INVALID_ARGUMENT);
-}
-
-TEST(GrpcServer, SessionsAreListed) {
-  Running r;
-  for (const char* text : {"one", "three"}) Generate(*r.inference, TextRequest(text));
-  v1::ListSessionsRequest request;
-  v1::ListSessionsResponse response;
-  request.set_max_sessions(1);
-  ClientContext context, wrong;
-  ASSERT_TRUE(r.admin->ListSessions(&context, request, &response).ok());
-  EXPECT_EQ(response.total_sessions(), 2);
-  ASSERT_EQ(response.sessions_size(), 1);
-  EXPECT_EQ(response.sessions(0).ShortDebugString(),
-            "id: 1 tenant: \"us\" salted: true tokens: 3 chunks: 3 own_chunks: 2 sharers: 1 "
-            "hits: 5 age_requests: 4 pinned: true");
-  request.set_max_sessions(100'001);
-  const ::grpc::Status refused = r.admin->ListSessions(&wrong, request, &response);
-  EXPECT_EQ(refused.error_code(), ::grpc::INVALID_ARGUMENT);
-  EXPECT_NE(refused.error_message().find("'max_sessions' must be"), std::string::npos)
-      << refused.error_message();
-}
-
-TEST(GrpcServer, AWarmingCallThatIsCancelledStopsTheWork) {
-  Running r;
-  // The deadline is not for connecting.
-  ASSERT_TRUE(Generate(*r.inference, TextRequest("first")).status.ok());
-  v1::WarmRequest warm;
-  *warm.mutable_prompt() = Prompt("[[hold]]x");
-  v1::WarmResponse response;
-  ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + 1s);
-  EXPECT_EQ(r.admin->Warm(&context, warm, &response).error_code(), ::grpc::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(r.engine.WaitForCancelled(1));
 }
 
 }  // namespace

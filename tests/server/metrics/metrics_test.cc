@@ -286,6 +286,14 @@ TEST_F(MetricsTest, TellsWhatTheEngineCounted) {
   EXPECT_EQ(Vllm("corrupted_requests_total"), "5");
 }
 
+TEST_F(MetricsTest, TellsWhoWaitsForWhat) {
+  Load();
+  engine_.SetCounts({.queued_requests = 1, .waiting_sequences = 9, .deferred_sequences = 2});
+  EXPECT_EQ(Vllm("num_requests_waiting"), "9");
+  EXPECT_EQ(Vllm("num_requests_waiting_by_reason", "reason=\"capacity\""), "7");
+  EXPECT_EQ(Vllm("num_requests_waiting_by_reason", "reason=\"deferred\""), "2");
+}
+
 TEST_F(MetricsTest, SumsSteps) {
   Load();
   observer().OnStep({.decode_rows = 3,
