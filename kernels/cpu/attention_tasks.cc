@@ -419,11 +419,13 @@ void AttentionTasks::CutSegments(const ChunkAttentionArgs& args, int32_t slot,
                                  int32_t segment_keys) {
   Slot& s = slots_[slot];
   const SlotStep& step = args.steps[slot];
-  int32_t key = args.reproducible ? RoundDown(step.key_begin, kSegmentKeys) : step.key_begin;
+  // With a whole tile where the cut is free: tiles and pairs are counted from a segment's begin,
+  // and used in place only where they lie so in the chunks.
+  int32_t key = RoundDown(step.key_begin, args.reproducible ? kSegmentKeys : kTileKeys);
   const auto cut_until = [&](int32_t end) {
     while (key < end) {
       const int32_t next = std::min(key + segment_keys, end);
-      s.segments.push_back({key, next});
+      if (next > step.key_begin) s.segments.push_back({key, next});
       key = next;
     }
   };
