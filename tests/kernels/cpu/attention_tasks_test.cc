@@ -163,6 +163,22 @@ TEST(AttentionTasksTest, ManyThreadsShareALongPrefillWithoutMuchMemory) {
   }
 }
 
+// Nor do slots that each are long enough to be cut for all threads.
+TEST(AttentionTasksTest, ManyThreadsShareManySlotsWithoutMuchMemory) {
+  constexpr int32_t kSlots = 47, kRows = 12, kThreads = 128;
+  AttentionTasks tasks;
+  for (const int32_t keys : {8192, 65'536}) {
+    Slots slots(std::vector<Slots::One>(kSlots, {kRows, keys}));
+    tasks.Plan(slots.Args(false), kThreads, /*shares_by_keys=*/false);
+    ExpectAllSplit(tasks, int64_t{kSlots} * kRows, keys);
+    EXPECT_LE(PartialMiB(tasks), 256) << keys;
+    EXPECT_GE(tasks.segment_tasks().size(), static_cast<size_t>(4 * kThreads)) << keys;
+    EXPECT_LE(tasks.segment_tasks().size(), static_cast<size_t>(32 * kThreads)) << keys;
+    tasks.Plan(slots.Args(true), kThreads, /*shares_by_keys=*/false);
+    EXPECT_LE(PartialMiB(tasks), 256) << keys << " reproducible";
+  }
+}
+
 // Segments behind the first ones leave a state each for every row, so that they can be merged from
 // left to right.
 TEST(AttentionTasksTest, ManySharersOfALongRunDoNotTakeMuchMemory) {
