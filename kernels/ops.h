@@ -102,10 +102,11 @@ struct KvSlotRef {
 inline constexpr KvSlotRef kWriteNowhere = {-1, 0};
 
 // Rotates q and k in place (half-split pairs (i, i + rope_dim / 2)) by each row's position, and
-// writes k and v into the chunks. Where an element of a token's v is no finite number in kv.dtype,
-// all of its v (of that KV head) are zeros and all of its k NaN: attention multiplies rows by the
-// keys that they do not see with weights of 0, which makes NaN of anything else, and rows that see
-// this one are NaN by its score.
+// writes k and v into the chunks. Where an element of a token's k or v is no finite number in
+// kv.dtype, all of its v (of that KV head) are zeros and all of its k NaN: attention multiplies
+// rows by the keys that they do not see with weights of 0, which makes NaN of anything else, and
+// rows that see this one are NaN by its score. Of an infinite k the score might be -infinity, which
+// is that of a key that a row does not see.
 struct RopeAppendArgs {
   int layer = 0;
   int num_heads = 0;

@@ -25,11 +25,13 @@ constexpr int64_t kTasksPerEvenThread = 8;
 constexpr int64_t kSharedTasksPerThread = 3;
 // Shortest segment that a long slot is cut into when the cut is free to choose.
 constexpr int32_t kMinSplitKeys = 128;
-// Tasks per thread that a slot is cut into alone.
+// Tasks per thread that a slot is cut into that is alone.
 constexpr int64_t kSplitTasksPerThread = 4;
 // The most floats that may wait between the phases for one slot, where the cut is not free to
 // choose: 64 MiB. Beyond, threads that have nothing to do cost less than memory.
 constexpr int64_t kMaxSplitFloats = 1 << 24;
+// The same for all slots that are cut: 256 MiB.
+constexpr int64_t kMaxSplitFloatsTogether = 1 << 26;
 // The same for shared keys: 256 MiB. Beyond, where the cut is not free, slots read their own way.
 constexpr int64_t kMaxSharedFloats = 1 << 26;
 // A state that is merged costs as much as so many keys.
@@ -64,20 +66,32 @@ bool SameBytes(std::span<const T> a, const std::vector<T>& b) {
 
 int32_t RoundDown(int32_t x, int32_t unit) { return x / unit * unit; }
 
-// Keys of each task where `keys` of all KV heads and blocks of rows are divided among `threads`
-// threads. More than a segment are whole segments, whose states stay in the task: so what waits
-// between the phases grows with the threads, not with the keys.
-int32_t SplitKeys(int64_t keys, int threads) {
-  const int64_t share = keys / (kSplitTasksPerThread * threads);
+// A slot with nothing split.
+struct OwnCost {
+  int64_t keys;       // that are not shared
+  int64_t row_task;   // cost of the longest
+  int64_t row_tasks;  // how many
+
+  int64_t all() const { return row_task * row_tasks; }
+};
+
+// Keys of each task where a slot is cut: into as many as one alone would be, but no more than twice
+// its share of `total` asks for. More than a segment are whole segments, whose states stay in the
+// task: so what waits between the phases grows with the threads, not with keys or slots.
+int32_t SplitKeys(const OwnCost& own, int64_t total, int threads) {
+  const int64_t alone = kSplitTasksPerThread * threads;
+  const int64_t tasks = std::min((2 * own.all() * alone + total - 1) / total, alone);
+  const int64_t share = own.keys * own.row_tasks / tasks;
   const int64_t segments = share / (2 * kSegmentKeys);  // twice the tasks: they are longer
   if (segments > 0) return static_cast<int32_t>(segments * kSegmentKeys);
   return static_cast<int32_t>(
       std::clamp<int64_t>((share + 63) / 64 * 64, kMinSplitKeys, kSegmentKeys));
 }
 
-// Of the partial outputs, with every segment of `keys` keys on its own.
-int64_t SplitFloats(const ChunkAttentionArgs& args, int32_t slot, int64_t keys) {
-  return (keys / kSegmentKeys + 2) * args.steps[slot].num_rows * args.num_heads * args.kv.head_dim;
+// Of the partial outputs, with every `segment_keys` of `keys` keys on their own.
+int64_t SplitFloats(const ChunkAttentionArgs& args, int32_t slot, int64_t keys,
+                    int32_t segment_keys) {
+  return (keys / segment_keys + 2) * args.steps[slot].num_rows * args.num_heads * args.kv.head_dim;
 }
 
 }  // namespace
@@ -116,41 +130,37 @@ bool AttentionTasks::Plan(const ChunkAttentionArgs& args, int threads, bool shar
   CollectPieces(args);
   if (args.mode == AttentionMode::kTwoPhase) ShareRuns(args);
 
-  // What each slot's longest row task would cost with nothing split, and all of them together.
+  const auto own_cost = [&](int32_t slot) {
+    const SlotStep& step = args.steps[slot];
+    int64_t keys = step.key_end - step.key_begin;
+    for (const Segment& shared : slots_[slot].shared) keys -= shared.end - shared.begin;
+    const int32_t rows = std::min(step.num_rows, rows_per_task_);
+    const int32_t blocks = (step.num_rows + rows_per_task_ - 1) / rows_per_task_;
+    return OwnCost{keys, Cost(rows * Group(args), keys), int64_t{blocks} * args.kv.num_kv_heads};
+  };
   const int32_t num_slots = static_cast<int32_t>(args.steps.size());
   int64_t total = segment_cost_;
-  const auto private_keys = [&](int32_t slot) {
-    int32_t keys = args.steps[slot].key_end - args.steps[slot].key_begin;
-    for (const Segment& shared : slots_[slot].shared) keys -= shared.end - shared.begin;
-    return keys;
-  };
-  const auto row_task_cost = [&](int32_t slot) {
-    const int32_t rows = std::min(args.steps[slot].num_rows, rows_per_task_);
-    return Cost(rows * Group(args), private_keys(slot));
-  };
-  const auto blocks = [&](int32_t slot) {
-    return (args.steps[slot].num_rows + rows_per_task_ - 1) / rows_per_task_;
-  };
   for (int32_t slot = 0; slot < num_slots; ++slot) {
-    if (!slots_[slot].active) continue;
-    total += row_task_cost(slot) * blocks(slot) * args.kv.num_kv_heads;
+    if (slots_[slot].active) total += own_cost(slot).all();
   }
+  int64_t room = kMaxSplitFloatsTogether;
   for (int32_t slot = 0; slot < num_slots; ++slot) {
     if (!slots_[slot].active) continue;
-    bool split = threads > 1 && row_task_cost(slot) * 3 * threads > total;
+    const OwnCost own = own_cost(slot);
+    bool split = threads > 1 && own.row_task * 3 * threads > total;
     int32_t segment_keys = kSegmentKeys;
-    if (split && args.reproducible) {
-      split = SplitFloats(args, slot, private_keys(slot)) <= kMaxSplitFloats;
-    } else if (split) {
-      segment_keys =
-          SplitKeys(int64_t{private_keys(slot)} * args.kv.num_kv_heads * blocks(slot), threads);
+    if (split) {
+      if (!args.reproducible) segment_keys = SplitKeys(own, total, threads);
+      const int64_t floats = SplitFloats(args, slot, own.keys, segment_keys);
+      split = floats <= (args.reproducible ? std::min(room, kMaxSplitFloats) : room);
+      room -= split ? floats : 0;
     }
-    CutSegments(args, slot, segment_keys);
+    CutSegments(args, slot, split ? segment_keys : kSegmentKeys);
     if (split) SplitSlot(args, slot);
     for (int32_t row = 0; row < args.steps[slot].num_rows; row += rows_per_task_) {
       const int32_t row_end = std::min(row + rows_per_task_, args.steps[slot].num_rows);
       const int64_t merged = std::ssize(slots_[slot].segments) * (row_end - row) * Group(args);
-      const int64_t cost = split ? kKeysPerMerge * merged : row_task_cost(slot);
+      const int64_t cost = split ? kKeysPerMerge * merged : own.row_task;
       // Causal: earlier blocks see fewer keys.
       const int64_t seen = args.steps[slot].key_end - args.steps[slot].num_rows + row_end;
       for (int32_t h = 0; h < args.kv.num_kv_heads; ++h) {
@@ -419,11 +429,13 @@ void AttentionTasks::CutSegments(const ChunkAttentionArgs& args, int32_t slot,
                                  int32_t segment_keys) {
   Slot& s = slots_[slot];
   const SlotStep& step = args.steps[slot];
-  int32_t key = args.reproducible ? RoundDown(step.key_begin, kSegmentKeys) : step.key_begin;
+  // With a whole tile where the cut is free: tiles and pairs are counted from a segment's begin,
+  // and used in place only where they lie so in the chunks.
+  int32_t key = RoundDown(step.key_begin, args.reproducible ? kSegmentKeys : kTileKeys);
   const auto cut_until = [&](int32_t end) {
     while (key < end) {
       const int32_t next = std::min(key + segment_keys, end);
-      s.segments.push_back({key, next});
+      if (next > step.key_begin) s.segments.push_back({key, next});
       key = next;
     }
   };

@@ -131,7 +131,8 @@ void WriteHead(const RopeAppendArgs& args, const RowGroup& group, int h, T expon
     const float* const k = args.qkv.F32Row(group.first + t) + int64_t{args.num_heads + h} * d;
     round(k, keys + t * d, d);
     round(k + int64_t{kv.num_kv_heads} * d, values + t * d, d);
-    if (AnyNotFinite(values + t * d, d, exponent)) [[unlikely]] {
+    if (AnyNotFinite(keys + t * d, d, exponent) || AnyNotFinite(values + t * d, d, exponent))
+        [[unlikely]] {
       std::fill_n(keys + t * d, d, static_cast<T>(exponent | exponent >> 1));  // NaN
       std::fill_n(values + t * d, d, T{0});
     }

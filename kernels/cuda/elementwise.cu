@@ -127,10 +127,6 @@ __device__ __forceinline__ void Turn(float& a, float& b, float cos, float sin) {
   a = turned;
 }
 
-__device__ __forceinline__ bool IsFinite(float x) {
-  return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
-}
-
 constexpr int kRopeWarps = 4;
 
 // A warp for each row and query head, or KV head: q and k turned in place, k and v stored.
@@ -165,7 +161,7 @@ __global__ void __launch_bounds__(kRopeWarps * 32) RopeAppend(RopeAppendLaunch a
   for (int i = lane; i < d; i += 32) {
     StoreKv<T>(keys, index(i), x[i]);
     StoreKv<T>(values, index(i), v[i]);
-    finite = finite && IsFinite(LoadKv<T>(values, index(i)));
+    finite = finite && IsFiniteAs<T>(x[i]) && IsFiniteAs<T>(v[i]);
   }
   if (__any_sync(kAllLanes, !finite) == 0) return;
   for (int i = lane; i < d; i += 32) {

@@ -82,6 +82,20 @@ __device__ __forceinline__ void StoreKv(std::byte* head, int64_t index, float va
   }
 }
 
+// Whether what StoreKv makes of `value` is a finite number: E4M3 has 448 in place of infinity.
+template <class T>
+__device__ __forceinline__ bool IsFiniteAs(float value) {
+  if constexpr (std::is_same_v<T, E4M3>) {
+    return value == value;
+  } else if constexpr (std::is_same_v<T, F16>) {
+    return (FloatToHalf(value) & 0x7c00u) != 0x7c00u;
+  } else if constexpr (std::is_same_v<T, BF16>) {
+    return (FloatToBf16(value) & 0x7f80u) != 0x7f80u;
+  } else {
+    return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
+  }
+}
+
 }  // namespace refrain::kernels::cuda
 
 #endif  // REFRAIN_KERNELS_CUDA_KV_ELEMENTS_H_

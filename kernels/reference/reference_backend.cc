@@ -173,7 +173,8 @@ void ReferenceBackend::RopeAppend(const RopeAppendArgs& args) {
         const KvElement at = {to.chunk, args.layer, h, to.offset, i};
         StoreKey(args.kv, at, k[h * d + i]);
         StoreValue(args.kv, at, v[h * d + i]);
-        finite = finite && std::isfinite(LoadValue(args.kv, at));
+        finite =
+            finite && std::isfinite(LoadKey(args.kv, at)) && std::isfinite(LoadValue(args.kv, at));
       }
       for (int i = 0; i < d && !finite; ++i) {
         const KvElement at = {to.chunk, args.layer, h, to.offset, i};

@@ -3,7 +3,8 @@
 // random.
 //
 // Suites (kUsage says how they are chosen):
-//   decode      one step over keys that nobody shares, against the read bandwidth
+//   decode      one step over keys that nobody shares, against the read bandwidth; --window: the
+//               last so many of twice as many and one
 //   prefill     new prompts, against multiply-adds in registers and against our own product, both
 //               of the arithmetic that the level has for the element type, and against the products
 //               of Q4_1 weights that the server runs for quantised models: activations of 15 bits,
@@ -54,12 +55,13 @@ constexpr AttentionModel kModels[] = {{"32/32 d=128", 32, 32, 128},
                                       {"32/4 d=64", 32, 4, 64}};
 constexpr const char* kUsage =
     R"(attention_bench [--suite NAMES] [--kv TYPES] [--prompts LENGTHS] [--filter TEXT] [--pairs N]
-                [--pool-gb GB] [--reproducible] [--threads N] [--isa LEVEL] [--cpu-time]
-                [--json FILE] [--csv FILE]
+                [--pool-gb GB] [--window TOKENS] [--reproducible] [--threads N] [--isa LEVEL]
+                [--cpu-time] [--json FILE] [--csv FILE]
 
 Lists have commas. Suites: decode, prefill, grid, completion, batch; types: f16, bf16, f32, fp8_e4m3
 (all but the last, where none is named).
 --filter: cases whose "SUITE MODEL TYPE" holds the text, such as "grid 9/3 d=64 f16".
+--window: rows of the suite decode see so many tokens (the other suites have no window).
 --cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
 )";
 constexpr const char* kSuites[] = {"decode", "prefill", "grid", "completion", "batch"};
@@ -80,6 +82,7 @@ struct Options {
   std::string filter, json, csv;
   int pairs = 20;
   double pool_gb = 3.5;
+  int window = 0;  // 0: none
 };
 
 // Of one call.
@@ -250,9 +253,12 @@ class Bench {
     for (const AttentionModel& model : kModels) {
       for (const DType kv : options_.kv_types) {
         if (!Wanted("decode", model, kv)) continue;
-        for (const int keys : {512, 2048, 8192}) {
+        // An even window begins at an odd key, as every second step's does.
+        const int window = options_.window;
+        for (const int keys : window > 0 ? std::vector{window} : std::vector{512, 2048, 8192}) {
           for (const int slots : {1, 8, 32}) {
-            const BatchShape shape = {.slots = slots, .keys = keys};
+            const BatchShape shape = {
+                .slots = slots, .keys = keys + (window > 0 ? window + 1 : 0), .window = window};
             const double bytes = 1.0 * slots * keys * static_cast<double>(model.KvElements()) *
                                  kernels::Traits(kv).block_bytes;
             if (bytes > options_.pool_gb * 1e9 / 4) continue;  // the grid has the large ones
@@ -364,6 +370,8 @@ bool Parse(const std::string& flag, const std::string& value, Options& out) {
   if (flag == "--prompts") return ParsePrompts(value, out.prompts);
   if (flag == "--pairs") return absl::SimpleAtoi(value, &out.pairs) && out.pairs > 0;
   if (flag == "--pool-gb") return absl::SimpleAtod(value, &out.pool_gb) && out.pool_gb > 0;
+  if (flag == "--window")
+    return absl::SimpleAtoi(value, &out.window) && out.window > 0 && out.window <= 1 << 20;
   if (flag == "--threads") return absl::SimpleAtoi(value, &out.threads);
   if (flag == "--isa") return !(out.isa = value).empty();
   if (flag == "--filter") return !(out.filter = value).empty();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -87,6 +88,9 @@ AttentionWorkload::AttentionWorkload(const AttentionModel& model, const RandomKv
     }
     runs_.push_back({0, shared, 0, shape.slots});
   }
+  const int32_t first_row = shape.keys - shape.rows;
+  const int32_t seen_from =
+      shape.window == 0 ? 0 : std::max(0, first_row - shape.window + 1);  // as the engine has it
   for (int slot = 0; slot < shape.slots; ++slot) {
     const auto begin = static_cast<int32_t>(chunks_.size());
     const auto add = [&](int32_t chunk) {
@@ -104,7 +108,8 @@ AttentionWorkload::AttentionWorkload(const AttentionModel& model, const RandomKv
       run_slots_.push_back({slot, key_begin, kernels::kOpenEnd});
       runs_.push_back({begin, end, entry, entry + 1});
     }
-    steps_.push_back({shape.rows, slot * shape.rows, 0, shape.keys});
+    steps_.push_back({shape.rows, slot * shape.rows, seen_from, shape.keys});
+    for (int32_t row = 0; row < shape.rows; ++row) row_positions_.push_back(first_row + row);
   }
   const int64_t cols = int64_t{model.num_heads} * model.head_dim;
   const int64_t rows = int64_t{shape.slots} * shape.rows;
@@ -120,6 +125,23 @@ AttentionWorkload::AttentionWorkload(const AttentionModel& model, const RandomKv
   args_.steps = steps_;
   args_.q = kernels::F32View(q_.data(), rows, cols);
   args_.out = kernels::F32View(out_.data(), rows, cols);
+  if (shape.window == 0) return;
+  SetPositions(kv.num_chunks());
+  args_.window_tokens = shape.window;
+  args_.row_positions = row_positions_.data();
+  args_.kv.positions = positions_.data();
+}
+
+// A token's position is its key index.
+void AttentionWorkload::SetPositions(int64_t num_chunks) {
+  positions_.resize(num_chunks * kBenchChunkTokens);
+  for (const kernels::AttentionRun& run : runs_) {
+    const int32_t key_begin = run_slots_[run.slot_begin].key_begin;
+    for (int32_t i = run.chunk_begin; i < run.chunk_end; ++i) {
+      const auto first = positions_.begin() + int64_t{chunks_[i].chunk} * kBenchChunkTokens;
+      std::iota(first, first + kBenchChunkTokens, key_begin + chunks_[i].token_begin);
+    }
+  }
 }
 
 double AttentionWorkload::Flops() const {

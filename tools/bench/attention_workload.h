@@ -47,6 +47,7 @@ struct BatchShape {
   int keys = 0;         // of each slot
   int rows = 1;         // of each slot, its last keys
   int shared_keys = 0;  // a multiple of the chunk
+  int window = 0;       // tokens that a row sees, itself included; 0: all before it
 
   // Chunks that a pool needs for a batch of this shape.
   int64_t NumChunks(Sharing sharing) const;
@@ -66,21 +67,25 @@ class AttentionWorkload {
   kernels::ChunkAttentionArgs& args() { return args_; }
   const std::vector<float>& out() const { return out_; }
 
-  // Multiply-adds times two, of the rows' own keys only.
+  // Multiply-adds times two, of the rows' own keys only; without a window.
   double Flops() const;
-  // K and V of every slot, shared ones counted for each.
+  // K and V of every slot, shared ones counted for each; without a window.
   double KvBytes() const;
 
   // Compares a row of `slot` with the reference; ends the program where it is wrong.
   void Check(int slot, int row, RowError error) const;
 
  private:
+  void SetPositions(int64_t num_chunks);
+
   BatchShape shape_;
   int64_t kv_elements_;
   std::vector<kernels::RunChunk> chunks_;
   std::vector<kernels::AttentionRun> runs_;
   std::vector<kernels::RunSlot> run_slots_;
   std::vector<kernels::SlotStep> steps_;
+  std::vector<int32_t> positions_;      // [num_chunks, kBenchChunkTokens]
+  std::vector<int32_t> row_positions_;  // [slots * rows]
   std::vector<float> q_, out_;
   kernels::ChunkAttentionArgs args_;
 };

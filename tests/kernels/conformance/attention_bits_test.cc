@@ -12,11 +12,11 @@
 namespace refrain::kernels {
 namespace {
 
-// The last has heads enough for tasks of several segments.
+// Those of 16 KV heads have enough for tasks of several segments.
 const AttentionShape kFullShapes[] = {
-    {9, 3, 64, 64, DType::kF16},    {8, 2, 40, 16, DType::kBF16},  {4, 1, 128, 32, DType::kF32},
-    {7, 7, 24, 64, DType::kF16},    {16, 16, 16, 32, DType::kF16}, {6, 2, 64, 64, DType::kBF16},
-    {6, 2, 64, 32, DType::kF8E4M3},
+    {9, 3, 64, 64, DType::kF16},    {8, 2, 40, 16, DType::kBF16},   {4, 1, 128, 32, DType::kF32},
+    {7, 7, 24, 64, DType::kF16},    {16, 16, 16, 32, DType::kF16},  {6, 2, 64, 64, DType::kBF16},
+    {6, 2, 64, 32, DType::kF8E4M3}, {16, 16, 16, 32, DType::kBF16},
 };
 const AttentionShape kWindowShapes[] = {
     {6, 2, 64, 64, DType::kF32, 90},

@@ -91,7 +91,7 @@ class RopeAppendConformance : public testing::TestWithParam<Param> {
     return static_cast<int32_t>(shape.rows / (shape.chunk_tokens - 10)) + 4;
   }
 
-  // `poison`: some rows have a value that is no finite number, or none in f16.
+  // `poison`: some rows have a value, others a key, that is no finite number, or none in f16.
   void ExpectAsReference(const Places& places, bool poison = false);
 };
 
@@ -105,7 +105,7 @@ TEST_P(RopeAppendConformance, WritesStretchesOfTokens) {
   ExpectAsReference(PlacesInStretches(shape, NumChunks(shape)));
 }
 
-TEST_P(RopeAppendConformance, WhatIsNoFiniteNumberIsZerosBehindAKeyThatIsNone) {
+TEST_P(RopeAppendConformance, WhatIsNoFiniteNumberIsZerosBehindAKeyThatIsNaN) {
   const RopeShape& shape = std::get<RopeShape>(GetParam());
   ExpectAsReference(PlacesInStretches(shape, NumChunks(shape)), /*poison=*/true);
 }
@@ -140,14 +140,22 @@ void RopeAppendConformance::ExpectAsReference(const Places& places, bool poison)
   const int64_t stride = cols + 5;
   std::vector<float> want = RandomFloats(shape.rows * stride, 7);
   const auto harmed_head = [&](int64_t row) { return static_cast<int>(row) % shape.num_kv_heads; };
+  // By row % kKinds: what a value is, what a key is, nothing. The key is no f16 after any rotation:
+  // the greater of the pair's sine and cosine is 0.7 at least.
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kHarm[][2] = {{kNaN, 0}, {0, -1e5f}, {7e4f, 0}, {0, 0}, {0, kNaN}};
+  constexpr int64_t kKinds = std::ssize(kHarm);
   const auto is_harmed = [&](int64_t row) {
-    return poison && (row % 4 == 0 || (row % 4 == 2 && kv_dtype == DType::kF16));
+    const auto& [value, key] = kHarm[row % kKinds];
+    const bool nan = std::isnan(value) || std::isnan(key);
+    return poison && (nan || (value + key != 0 && kv_dtype == DType::kF16));
   };
-  for (int64_t row = 0; row < shape.rows && poison; row += 2) {
-    const int64_t element =
-        (shape.num_heads + shape.num_kv_heads + harmed_head(row)) * shape.head_dim +
-        row % shape.head_dim;
-    want[row * stride + element] = row % 4 == 0 ? std::numeric_limits<float>::quiet_NaN() : 7e4f;
+  for (int64_t row = 0; row < shape.rows && poison; ++row) {
+    const auto& [value, key] = kHarm[row % kKinds];
+    float* const k = want.data() + row * stride +
+                     (shape.num_heads + harmed_head(row)) * shape.head_dim + row % shape.head_dim;
+    if (key != 0) k[0] = key;
+    if (value != 0) k[int64_t{shape.num_kv_heads} * shape.head_dim] = value;
   }
   const DeviceFloats got(*backend, want), device_cos(*backend, cos), device_sin(*backend, sin);
   const DeviceArray<std::byte> device_pool(*backend, got_pool.bytes());

@@ -39,7 +39,7 @@ class Slots {
     int32_t rows, keys;
   };
 
-  explicit Slots(const std::vector<One>& all) : memory_(64) {
+  explicit Slots(const std::vector<One>& all) : memory_(64), positions_(1) {
     int32_t row = 0;
     for (const One& one : all) {
       const auto slot = static_cast<int32_t>(steps_.size());
@@ -63,13 +63,16 @@ class Slots {
     args.kv.chunk_tokens = kChunkTokens;
     args.kv.num_kv_heads = 8;
     args.kv.head_dim = 128;
+    args.kv.positions = positions_.data();
     args.plan = {runs_, chunks_, slots_};
     args.steps = steps_;
     return args;
   }
+  std::vector<SlotStep>& steps() { return steps_; }
 
  private:
   std::vector<std::byte> memory_;
+  std::vector<int32_t> positions_;
   std::vector<AttentionRun> runs_;
   std::vector<RunChunk> chunks_;
   std::vector<RunSlot> slots_;
@@ -157,6 +160,22 @@ TEST(AttentionTasksTest, ManyThreadsShareALongPrefillWithoutMuchMemory) {
     tasks.Plan(slot.Args(true), threads, /*shares_by_keys=*/false);
     EXPECT_LE(PartialMiB(tasks), 64) << threads;
     EXPECT_GT(tasks.row_tasks().size(), 64u);
+  }
+}
+
+// Nor do slots that each are long enough to be cut for all threads.
+TEST(AttentionTasksTest, ManyThreadsShareManySlotsWithoutMuchMemory) {
+  constexpr int32_t kSlots = 47, kRows = 12, kThreads = 128;
+  AttentionTasks tasks;
+  for (const int32_t keys : {8192, 65'536}) {
+    Slots slots(std::vector<Slots::One>(kSlots, {kRows, keys}));
+    tasks.Plan(slots.Args(false), kThreads, /*shares_by_keys=*/false);
+    ExpectAllSplit(tasks, int64_t{kSlots} * kRows, keys);
+    EXPECT_LE(PartialMiB(tasks), 256) << keys;
+    EXPECT_GE(tasks.segment_tasks().size(), static_cast<size_t>(4 * kThreads)) << keys;
+    EXPECT_LE(tasks.segment_tasks().size(), static_cast<size_t>(32 * kThreads)) << keys;
+    tasks.Plan(slots.Args(true), kThreads, /*shares_by_keys=*/false);
+    EXPECT_LE(PartialMiB(tasks), 256) << keys << " reproducible";
   }
 }
 
@@ -413,6 +432,44 @@ TEST(AttentionTasksTest, AnyOtherArgumentMakesOtherTasks) {
   std::swap(runs[1].chunk_end, runs[2].chunk_end);
   args.plan.runs = runs;
   expect_as_new("two runs with each other's chunks");
+}
+
+// A window begins a key later at every step. Keys and values are used where they lie only from
+// whole tiles on.
+TEST(AttentionTasksTest, SegmentsBeginWithATileWhereverTheWindowBegins) {
+  AttentionTasks tasks;
+  Slots slots({{1, 1085}, {1, 1085}});
+  for (const int32_t key_begin : {700, 701, 704}) {
+    for (SlotStep& step : slots.steps()) step.key_begin = key_begin;
+    for (const int threads : {1, 16}) {  // the slots are split or not
+      ChunkAttentionArgs args = slots.Args(false);
+      args.window_tokens = 384;
+      tasks.Plan(args, threads, /*shares_by_keys=*/false);
+      EXPECT_EQ(tasks.slot(1).segments.front().begin, key_begin == 704 ? 704 : 640) << key_begin;
+      EXPECT_EQ(tasks.slot(1).pieces.front().begin, key_begin == 704 ? 704 : 640) << key_begin;
+      for (const AttentionTasks::SegmentTask& task : tasks.segment_tasks()) {
+        EXPECT_EQ(task.segment_begin % kTileKeys, 0);
+        EXPECT_GE(task.begin, key_begin);
+      }
+    }
+  }
+}
+
+// Shared keys begin in the middle of a tile, right where the window does: there is no segment of
+// keys in front of it.
+TEST(AttentionTasksTest, NoSegmentIsOutsideOfTheWindow) {
+  AttentionTasks tasks;
+  Sharers sharers(/*slots=*/4, /*common=*/600, /*own=*/30, /*lead=*/100);
+  sharers.args.window_tokens = 630;
+  for (SlotStep& step : sharers.steps()) step.key_begin = 100;
+  for (const int threads : {1, 16}) {
+    tasks.Plan(sharers.args, threads, /*shares_by_keys=*/false);
+    EXPECT_EQ(tasks.slot(0).segments.front().begin, 100);
+    EXPECT_GE(tasks.slot(0).segments.front().partial, 0) << "shared";
+    for (const AttentionTasks::SegmentTask& task : tasks.segment_tasks()) {
+      EXPECT_LT(task.begin, task.end);
+    }
+  }
 }
 
 // The layers of a step have the same tasks, and the first of them makes them.
