@@ -126,7 +126,7 @@ asio::awaitable<void> Connection::ServeRequests() {
   }
   while (open) {
     if (!co_await WaitForFirstByte()) break;
-    std::optional<Parser> parser(std::in_place);
+    std::optional<Parser> parser(std::in_place, shared_->options.header_bytes);
     if (!co_await ReadHeader(&*parser)) break;
 
     Request request;
@@ -218,7 +218,6 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
 
 asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const ServerOptions& options = shared_->options;
-  parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser->body_limit(boost::none);  // Screen has more to say to one that is too long
   stream_.tcp().expires_after(options.header_timeout);
   ReadFailure failure;
@@ -233,7 +232,7 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
     if (failure.status == 0) co_return false;
     break;
   }
-  if (failure.status == 0) failure = CheckFraming(*parser, options);
+  if (failure.status == 0) failure = CheckFraming(*parser);
   if (failure.status == 0) co_return true;
   Forget(parser);
   co_await RefuseUnread(failure);
