@@ -36,6 +36,9 @@ constexpr size_t kReadBytes = 16 << 10;
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;
 constexpr std::chrono::milliseconds kDiscardTime{3000};
+// A small body comes right behind its header, or a second later where a packet is lost. A refused
+// client that takes longer loses its connection, and nothing else.
+constexpr std::chrono::milliseconds kRefusedBodyTime{2000};
 constexpr std::chrono::milliseconds kCancelPeriod{100};
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -150,7 +153,9 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (reply != nullptr && !parser->is_done()) {
       // A small body is read all the same, so that the connection can go on.
       const auto length = parser->content_length();
-      if (!length.has_value() || *length > kInlineBodyBytes || expects_continue) {
+      const bool is_small = length.has_value() && *length <= kInlineBodyBytes;
+      if (!is_small || expects_continue || !co_await ReadRefusedBody(&*parser)) {
+        record.request_body_bytes = parser->get().body().size();
         co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
         break;
       }
@@ -253,9 +258,27 @@ asio::awaitable<error_code> Connection::ReadSome(Parser* parser) {
   co_return error;
 }
 
+asio::awaitable<bool> Connection::ReadRefusedBody(Parser* parser) {
+  // A timeout of the stream's own would close it.
+  stream_.tcp().expires_never();
+  ArmIdleTimer(std::min(kRefusedBodyTime, shared_->options.header_timeout));
+  waiting_for_refused_body_ = true;
+  parser->eager(true);
+  for (bool unread = buffer_.size() > 0; !parser->is_done(); unread = false) {
+    if (!unread && IsCutShort()) break;
+    if (co_await ReadSome(parser)) break;
+  }
+  waiting_for_refused_body_ = false;
+  ArmIdleTimer(std::chrono::milliseconds(0));
+  co_return parser->is_done();
+}
+
 asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framing, Record* record) {
-  stream_.tcp().expires_after(shared_->options.body_timeout);
-  parser->body_limit(shared_->options.body_bytes);
+  const ServerOptions& options = shared_->options;
+  // What nothing reads holds a connection for no longer than a header does.
+  const bool is_read = record->route != nullptr && record->route->reads_body;
+  stream_.tcp().expires_after(is_read ? options.body_timeout : options.header_timeout);
+  parser->body_limit(options.body_bytes);
   parser->eager(true);
   std::string& body = parser->get().body();
   ReadFailure failure;
@@ -269,7 +292,7 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
     const error_code error = co_await ReadSome(parser);
     if (IsStopsDoing(error)) continue;
     if (error) {
-      failure = ClassifyReadError(error, *parser, shared_->options);
+      failure = ClassifyReadError(error, *parser, options);
       record->request_body_bytes = body.size();
       if (failure.status != 0) break;
       if (error == beast::error::timeout) record->status = 408;  // which cannot be sent any more

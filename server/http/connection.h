@@ -90,7 +90,7 @@ class Connection final : public WakeupQueue::Target,
 
   boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
-  void ArmIdleTimer(std::chrono::milliseconds timeout);
+  void ArmIdleTimer(std::chrono::milliseconds timeout);  // 0: it does not go off
   void OnIdleTimer();
   // Whether something has come that has not been read. Closed with that unread, the client would
   // see a reset, and not know whether it was heard.
@@ -99,6 +99,8 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
   // Frees what a header takes; its body may go on to be read.
   void Forget(Parser* parser);
+  // Of a request that has its answer: false when it has not come in a short time.
+  boost::asio::awaitable<bool> ReadRefusedBody(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
   // What has come of the request, or is next to come, into the parser.
   boost::asio::awaitable<boost::system::error_code> ReadSome(Parser* parser);
@@ -189,6 +191,7 @@ class Connection final : public WakeupQueue::Target,
   std::optional<Counted> answering_, uploading_;
   bool waiting_for_request_ = false;
   bool waiting_for_more_ = false;
+  bool waiting_for_refused_body_ = false;
   bool replying_ = false;
   bool watching_ = false;
   Sending* writing_ = nullptr;  // while its client has to read first, but for a last part

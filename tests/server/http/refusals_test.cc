@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -10,13 +11,16 @@
 #include <vector>
 
 #include "tests/server/http/server_fixture.h"
+#include "tests/support/slow_build.h"
 
 namespace refrain::server::http {
 namespace {
 
+using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 constexpr char kPost[] = "POST /echo HTTP/1.1\r\nHost: t\r\n";
 
@@ -29,6 +33,10 @@ class Refusals : public HttpServerTest {
       statuses_.push_back(exchange.status);
     };
     HttpServerTest::Start(std::move(options));
+  }
+  static std::unique_ptr<Reply> AskForKey(const Request& request) {
+    if (request.Header("x-key") == "right") return nullptr;
+    return MakeReply({.status = 401}, "no");
   }
   bool Reports(const std::vector<int>& statuses) {
     return Eventually([&] {
@@ -87,6 +95,61 @@ TEST_F(Refusals, AFieldMayBeAsLongAsItCanBeKept) {
     }
   }
   EXPECT_TRUE(Reports(statuses));
+}
+
+// Who has no key must not hold a connection by promising a small body.
+TEST_F(Refusals, ASmallBodyThatDoesNotComeIsNotWaitedForLong) {
+  Start({.header_timeout = 200ms, .body_timeout = 60s, .filter = &AskForKey});
+  for (const char* begin : {"", "some"}) {
+    RawClient client = Connect();
+    const auto sent = Clock::now();
+    client.Send(std::string(kPost) + "Content-Length: 9\r\n\r\n" + begin);
+    RawResponse response = client.ReadResponse();
+    EXPECT_EQ(response.status, 401);
+    EXPECT_EQ(response.headers["connection"], "close");
+    EXPECT_GE(Clock::now() - sent, 200ms);
+    EXPECT_LT(Clock::now() - sent, 1s * testing::kSlowBuildFactor);
+    client.Close();
+  }
+  EXPECT_TRUE(Reports({401, 401}));
+  EXPECT_TRUE(Eventually([&] { return server_->connections() == 0; }));
+}
+
+TEST_F(Refusals, ABodyThatTricklesInIsNotWaitedForLonger) {
+  Start({.header_timeout = 200ms, .body_timeout = 60s, .filter = &AskForKey});
+  RawClient client = Connect();
+  const auto sent = Clock::now();
+  client.Send(std::string(kPost) + "Content-Length: 1000\r\n\r\n");
+  std::thread sender([&] {
+    for (int i = 0; i < 100 && client.Send("x"); ++i) std::this_thread::sleep_for(5ms);
+  });
+  EXPECT_EQ(client.ReadResponse().status, 401);
+  EXPECT_LT(Clock::now() - sent, 1s * testing::kSlowBuildFactor);
+  sender.join();
+}
+
+// Its connection goes on, also where connections may idle for as long as they like.
+TEST_F(Refusals, ASmallBodyThatComesALittleLaterKeepsTheConnection) {
+  Start({.idle_timeout = 0ms, .header_timeout = 400ms, .filter = &AskForKey});
+  RawClient client = Connect();
+  client.Send(std::string(kPost) + "Content-Length: 9\r\n\r\n");
+  std::this_thread::sleep_for(50ms);
+  client.Send("some body");
+  RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 401);
+  EXPECT_EQ(response.headers["connection"], "keep-alive");
+  std::this_thread::sleep_for(600ms);
+  client.Send(PostRequest("/echo", "small", "X-Key: right\r\n"));
+  EXPECT_EQ(client.ReadResponse().body, "small");
+}
+
+// Nothing reads it, and everybody may ask.
+TEST_F(Refusals, ASmallBodyThatNothingReadsHasAHeadersTime) {
+  Start({.header_timeout = 200ms, .body_timeout = 60s});
+  RawClient client = Connect();
+  client.Send("GET /hello HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n");
+  EXPECT_TRUE(client.ReadEnd());
+  EXPECT_TRUE(Reports({408}));
 }
 
 }  // namespace
