@@ -1,7 +1,5 @@
 #include "server/http/connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
@@ -10,7 +8,6 @@
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
-#include <cerrno>
 #include <exception>
 #include <utility>
 
@@ -28,10 +25,6 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // Bodies beyond this are parsed by a worker thread: JSON goes at about 100 MB/s here.
 constexpr size_t kInlineBodyBytes = 16 << 10;
-// Requests sent ahead are kept up to this and one read more; then nothing is read, and their sender
-// is not watched for closing.
-constexpr size_t kSentAheadBytes = 64 << 10;
-constexpr size_t kReadBytes = 16 << 10;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;
@@ -39,7 +32,6 @@ constexpr std::chrono::milliseconds kDiscardTime{3000};
 // A small body comes right behind its header, or a second later where a packet is lost. A refused
 // client that takes longer loses its connection, and nothing else.
 constexpr std::chrono::milliseconds kRefusedBodyTime{2000};
-constexpr std::chrono::milliseconds kCancelPeriod{100};
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -481,70 +473,6 @@ asio::awaitable<void> Connection::WaitForWakeup(asio::steady_timer::time_point l
 void Connection::Wake() {
   woken_ = true;
   wakeup_timer_.cancel();
-}
-
-// Waits beside the answer for the client to send or to close. A wait has no effect of its own, so
-// one that is still there when the next request is read does no harm.
-void Connection::Watch() {
-  if (watching_ || peer_gone_ || buffer_.size() >= kSentAheadBytes) return;
-  watching_ = true;
-  if (stream_.encrypted()) return WatchEncrypted();
-  stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                              [self = shared_from_this()](const error_code& error) {
-                                self->watching_ = false;
-                                if (self->replying_ && !error) self->OnReadable();
-                              });
-}
-
-// What has arrived on the socket says nothing before it is decrypted, so this is a read. Others
-// must not read beside it: StopWatching comes first.
-void Connection::WatchEncrypted() {
-  stream_.tcp().expires_never();
-  stream_.async_read_some(buffer_.prepare(kReadBytes),
-                          [self = shared_from_this()](const error_code& error, size_t bytes) {
-                            self->watching_ = false;
-                            self->buffer_.commit(bytes);
-                            if (error && error != asio::error::operation_aborted) {
-                              return self->OnPeerGone();
-                            }
-                            if (self->replying_) self->Watch();
-                            self->Wake();
-                          });
-}
-
-asio::awaitable<void> Connection::StopWatching() {
-  if (!stream_.encrypted() || !watching_) co_return;
-  // A cancellation between two reads of one record finds nothing to cancel.
-  while (watching_) {
-    stream_.tcp().cancel();
-    co_await WaitForWakeup(std::chrono::steady_clock::now() + kCancelPeriod);
-  }
-}
-
-void Connection::OnReadable() {
-  // The wait may be one that began beside an earlier answer.
-  if (buffer_.size() >= kSentAheadBytes) return;
-  const auto room = buffer_.prepare(kReadBytes);
-  const ssize_t bytes =
-      ::recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-  if (bytes > 0) {
-    buffer_.commit(static_cast<size_t>(bytes));
-    Watch();
-    return;
-  }
-  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    Watch();
-    return;
-  }
-  OnPeerGone();
-}
-
-void Connection::OnPeerGone() {
-  peer_gone_ = true;
-  // The client may not read either. Closed and not cancelled: a cancellation between two of the
-  // writes that a part takes would find nothing to cancel.
-  if (writing_ != nullptr) stream_.close();
-  Wake();
 }
 
 }  // namespace refrain::server::http

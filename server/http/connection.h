@@ -83,6 +83,10 @@ class Connection final : public WakeupQueue::Target,
   };
   // Each has the write timeout for itself: what counts is that the client goes on reading.
   static constexpr size_t kWritePieceBytes = 64 << 10;
+  static constexpr size_t kReadBytes = 16 << 10;
+  // Requests sent ahead are kept up to this and one read more; then nothing is read, and their
+  // sender is not watched for closing.
+  static constexpr size_t kSentAheadBytes = 64 << 10;
   // After a last answer the client is given this long to close first.
   static constexpr std::chrono::milliseconds kCloseTime{500};
 
