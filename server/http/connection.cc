@@ -171,6 +171,7 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (reply == nullptr) {
       request.body = std::move(body);
       request.body_hold = std::move(body_bytes_);
+      request.arrived = record.begin;
       reply = co_await Handle(std::move(request), record.route);
     }
     if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
@@ -388,8 +389,23 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
   std::unique_ptr<Reply> reply;
   request.on_worker = true;
   const std::shared_ptr<RequestNotes> notes = request.notes;
-  const std::function<void()> work = [&] { reply = handle(std::move(request)); };
+  // Who asks for a page of some milliseconds may have half-closed, and gets it all the same.
+  const bool is_watched = !request.body.empty();
+  QueuedRequest queued(std::move(request));
+  struct Place {
+    Connection* connection;
+    ~Place() { connection->queued_ = nullptr; }
+  } const place{this};
+  queued_ = &queued;
+  if (is_watched) {
+    replying_ = true;
+    Watch();
+  }
+  const std::function<void()> work = [&] {
+    if (Request* taken = queued.TakeOrNull()) reply = handle(std::move(*taken));
+  };
   co_await OnThread(&threads, notes.get(), work);
+  if (reply == nullptr) reply = MakeReply({}, "");  // nobody is there to get it
   co_return reply;
 }
 

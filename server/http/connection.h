@@ -17,6 +17,7 @@
 #include "server/http/client_stream.h"
 #include "server/http/counted.h"
 #include "server/http/idle_connections.h"
+#include "server/http/queued_request.h"
 #include "server/http/request_header.h"
 #include "server/http/sending.h"
 #include "server/http/server.h"
@@ -178,6 +179,7 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<void> StopWatching();
   void OnReadable();
   void OnPeerGone();
+  void DropQueued();  // frees its memory
 
   Shared* const shared_;
   WakeupQueue* const wakeups_;
@@ -190,7 +192,8 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::steady_timer idle_timer_;
   std::optional<IdleConnections::Waiting> idle_;
   size_t written_bytes_ = 0;
-  Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
+  QueuedRequest* queued_ = nullptr;  // while the coroutine waits for a worker
+  Sending* parked_ = nullptr;        // while the coroutine waits for the reply to have more
   bool woken_ = false;
   std::optional<Counted> answering_, uploading_;
   bool waiting_for_request_ = false;

@@ -65,6 +65,7 @@ void Connection::EndIfIdle(std::shared_ptr<Connection> connection,
 
 void Connection::CloseNow() {
   peer_gone_ = true;
+  DropQueued();
   stream_.close();
   Wake();
 }

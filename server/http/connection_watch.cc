@@ -90,10 +90,16 @@ void Connection::OnReadable() {
 
 void Connection::OnPeerGone() {
   peer_gone_ = true;
+  DropQueued();
   // The client may not read either. Closed and not cancelled: a cancellation between two of the
   // writes that a part takes would find nothing to cancel.
   if (writing_ != nullptr) stream_.close();
   Wake();
+}
+
+void Connection::DropQueued() {
+  if (queued_ == nullptr) return;
+  if (Request* dropped = queued_->TakeOrNull()) *dropped = Request();
 }
 
 }  // namespace refrain::server::http

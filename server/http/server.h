@@ -72,9 +72,10 @@ struct ServerOptions {
 // the router's.
 //
 // While an answer is being made the connection is watched: when the client closes it (half-closing
-// counts), the Reply is destroyed at once, also where the client has not read what was sent; once
-// its last part is there, that goes out all the same. Requests that a client sends ahead are kept,
-// up to a bound, and answered in order.
+// counts), the Reply is destroyed at once (before there is one, a request with a body that waits
+// for a worker thread), also where the client has not read what was sent; once its last part is
+// there, that goes out all the same. Requests that a client sends ahead are kept, up to a bound,
+// and answered in order.
 //
 // Thread rule: Start, BeginDrain, Stop and the destructor from one thread, the wait from any.
 // Failure: Start says why it cannot listen, or what the system has no more of (RESOURCE_EXHAUSTED);
