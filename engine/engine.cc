@@ -78,8 +78,9 @@ class LocalEngine : public Engine {
   }
 
   absl::StatusOr<std::shared_ptr<TokenStream>> Submit(Request request) override;
-  absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(TextPrompt text, std::string tenant,
-                                                        std::optional<double> timeout_s) override;
+  absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(
+      TextPrompt text, std::string tenant, std::optional<double> timeout_s,
+      std::optional<Clock::TimePoint> arrived) override;
 
   const ModelInfo& model() const override { return parts_.model; }
   const Tokenizer& tokenizer() const override { return *parts_.tokenizer; }
@@ -111,7 +112,8 @@ class LocalEngine : public Engine {
  private:
   // Numbered, with a stream and its deadline.
   std::unique_ptr<EncodedRequest> MakeRequest(AdmissionTicket ticket,
-                                              std::optional<double> wanted_timeout_s);
+                                              std::optional<double> wanted_timeout_s,
+                                              std::optional<Clock::TimePoint> arrived);
   // Waits until the engine thread has done it.
   template <typename Answer>
   absl::StatusOr<Answer> AskCache(
@@ -141,7 +143,8 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
       ledger_->Enter(request.tenant, Errand::kRun, request.call);
   if (!ticket.ok()) return ticket.status();
 
-  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), request.timeout_s);
+  std::unique_ptr<EncodedRequest> encoded =
+      MakeRequest(*std::move(ticket), request.timeout_s, request.arrived);
   encoded->stream->SetOnCancel(
       [queue = queue_, number = encoded->number] { queue->PostCancel(number); });
   encoded->request = std::move(request);
@@ -151,10 +154,11 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Submit(Request request
 }
 
 absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(
-    TextPrompt text, std::string tenant, std::optional<double> timeout_s) {
+    TextPrompt text, std::string tenant, std::optional<double> timeout_s,
+    std::optional<Clock::TimePoint> arrived) {
   absl::StatusOr<AdmissionTicket> ticket = ledger_->Enter(tenant, Errand::kTokenize);
   if (!ticket.ok()) return ticket.status();
-  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), timeout_s);
+  std::unique_ptr<EncodedRequest> encoded = MakeRequest(*std::move(ticket), timeout_s, arrived);
   encoded->only_tokenize = true;
   encoded->request.prompt = std::move(text);
   encoded->request.tenant = std::move(tenant);
@@ -164,7 +168,8 @@ absl::StatusOr<std::shared_ptr<TokenStream>> LocalEngine::Tokenize(
 }
 
 std::unique_ptr<EncodedRequest> LocalEngine::MakeRequest(AdmissionTicket ticket,
-                                                         std::optional<double> wanted_timeout_s) {
+                                                         std::optional<double> wanted_timeout_s,
+                                                         std::optional<Clock::TimePoint> arrived) {
   auto encoded = std::make_unique<EncodedRequest>();
   encoded->number = next_number_.fetch_add(1, std::memory_order_relaxed);
   encoded->ticket = std::move(ticket);
@@ -177,9 +182,9 @@ std::unique_ptr<EncodedRequest> LocalEngine::MakeRequest(AdmissionTicket ticket,
   // Longer than a year is none: time points do not reach far beyond.
   if (timeout_s > 0 && timeout_s < 365.0 * 24 * 3600) {
     encoded->timeout_s = timeout_s;
-    encoded->deadline =
-        parts_.clock->Now() + std::chrono::duration_cast<Clock::TimePoint::duration>(
-                                  std::chrono::duration<double>(timeout_s));
+    encoded->deadline = arrived.value_or(*encoded->submitted) +
+                        std::chrono::duration_cast<Clock::TimePoint::duration>(
+                            std::chrono::duration<double>(timeout_s));
   }
   return encoded;
 }

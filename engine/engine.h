@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/cache_view.h"
+#include "engine/clock.h"
 #include "engine/options.h"
 #include "engine/pinned_prefix.h"
 #include "engine/request.h"
@@ -94,9 +95,10 @@ class Engine {
   // The ids that a text has as a prompt, made by the threads that encode prompts, at their pace and
   // behind their work: as StreamBatch::text_ids, and nothing else. It is refused as a request is,
   // waits among its tenant's, times out and is cancelled as one; the context's length does not
-  // count. `timeout_s` as in a request; absent: the configuration's.
+  // count. `timeout_s` and `arrived` as in a request.
   virtual absl::StatusOr<std::shared_ptr<TokenStream>> Tokenize(
-      TextPrompt text, std::string tenant, std::optional<double> timeout_s) = 0;
+      TextPrompt text, std::string tenant, std::optional<double> timeout_s,
+      std::optional<Clock::TimePoint> arrived) = 0;
 
   virtual const ModelInfo& model() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/clock.h"
 #include "engine/shared_list.h"
 #include "engine/text/chat_template.h"
 #include "kvcache/types.h"
@@ -116,7 +117,9 @@ struct Request {
   double tenant_weight = 1;  // of the tenant's share where tenants compete; the last one counts
   bool keep_cached = false;  // a hint: its prompt will come again
   std::string cache_salt;    // adds to the namespace; at most kMaxCacheSaltCharacters
-  std::optional<double> timeout_s;
+  std::optional<double> timeout_s;  // absent: the configuration's
+  // Since when its time runs, this or the configuration's; absent: Submit.
+  std::optional<Clock::TimePoint> arrived;
 
   int32_t sequences() const { return best_of.value_or(n); }
   // The choices are picked when all sequences have ended.

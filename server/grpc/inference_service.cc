@@ -105,7 +105,8 @@ class InferenceService final : public RawMethods {
            if (absl::Status status = Admit(caller, ticket); !status.ok()) return status;
            const bool special = !in->has_add_special_tokens() || in->add_special_tokens();
            return caller.engine->Tokenize({in->text(), special}, caller.principal.key_name,
-                                          std::nullopt);  // the call's deadline cancels it
+                                          std::nullopt,  // the call's deadline cancels it
+                                          std::nullopt);
          },
          .answer =
              [out](const Caller& caller, const engine::StreamBatch& last) {

@@ -1,7 +1,5 @@
 #include "server/http/connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
@@ -10,7 +8,6 @@
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
-#include <cerrno>
 #include <exception>
 #include <utility>
 
@@ -28,15 +25,13 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // Bodies beyond this are parsed by a worker thread: JSON goes at about 100 MB/s here.
 constexpr size_t kInlineBodyBytes = 16 << 10;
-// Requests sent ahead are kept up to this and one read more; then nothing is read, and their sender
-// is not watched for closing.
-constexpr size_t kSentAheadBytes = 64 << 10;
-constexpr size_t kReadBytes = 16 << 10;
 // What a refused client may still be sending is read and dropped, so that it sees the refusal
 // instead of a reset connection.
 constexpr size_t kDiscardedBytes = 64 << 20;
 constexpr std::chrono::milliseconds kDiscardTime{3000};
-constexpr std::chrono::milliseconds kCancelPeriod{100};
+// A small body comes right behind its header, or a second later where a packet is lost. A refused
+// client that takes longer loses its connection, and nothing else.
+constexpr std::chrono::milliseconds kRefusedBodyTime{2000};
 
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -126,7 +121,7 @@ asio::awaitable<void> Connection::ServeRequests() {
   }
   while (open) {
     if (!co_await WaitForFirstByte()) break;
-    std::optional<Parser> parser(std::in_place);
+    std::optional<Parser> parser(std::in_place, shared_->options.header_bytes);
     if (!co_await ReadHeader(&*parser)) break;
 
     Request request;
@@ -150,7 +145,9 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (reply != nullptr && !parser->is_done()) {
       // A small body is read all the same, so that the connection can go on.
       const auto length = parser->content_length();
-      if (!length.has_value() || *length > kInlineBodyBytes || expects_continue) {
+      const bool is_small = length.has_value() && *length <= kInlineBodyBytes;
+      if (!is_small || expects_continue || !co_await ReadRefusedBody(&*parser)) {
+        record.request_body_bytes = parser->get().body().size();
         co_await RefuseWithoutBody(std::move(reply), std::move(framing), &record);
         break;
       }
@@ -174,6 +171,7 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (reply == nullptr) {
       request.body = std::move(body);
       request.body_hold = std::move(body_bytes_);
+      request.arrived = record.begin;
       reply = co_await Handle(std::move(request), record.route);
     }
     if (!co_await SendReply(std::move(reply), std::move(framing), &record)) break;
@@ -218,7 +216,6 @@ asio::awaitable<bool> Connection::WaitForFirstByte() {
 
 asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   const ServerOptions& options = shared_->options;
-  parser->header_limit(static_cast<std::uint32_t>(options.header_bytes));
   parser->body_limit(boost::none);  // Screen has more to say to one that is too long
   stream_.tcp().expires_after(options.header_timeout);
   ReadFailure failure;
@@ -233,7 +230,7 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
     if (failure.status == 0) co_return false;
     break;
   }
-  if (failure.status == 0) failure = CheckFraming(*parser, options);
+  if (failure.status == 0) failure = CheckFraming(*parser);
   if (failure.status == 0) co_return true;
   Forget(parser);
   co_await RefuseUnread(failure);
@@ -254,9 +251,27 @@ asio::awaitable<error_code> Connection::ReadSome(Parser* parser) {
   co_return error;
 }
 
+asio::awaitable<bool> Connection::ReadRefusedBody(Parser* parser) {
+  // A timeout of the stream's own would close it.
+  stream_.tcp().expires_never();
+  ArmIdleTimer(std::min(kRefusedBodyTime, shared_->options.header_timeout));
+  waiting_for_refused_body_ = true;
+  parser->eager(true);
+  for (bool unread = buffer_.size() > 0; !parser->is_done(); unread = false) {
+    if (!unread && IsCutShort()) break;
+    if (co_await ReadSome(parser)) break;
+  }
+  waiting_for_refused_body_ = false;
+  ArmIdleTimer(std::chrono::milliseconds(0));
+  co_return parser->is_done();
+}
+
 asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framing, Record* record) {
-  stream_.tcp().expires_after(shared_->options.body_timeout);
-  parser->body_limit(shared_->options.body_bytes);
+  const ServerOptions& options = shared_->options;
+  // What nothing reads holds a connection for no longer than a header does.
+  const bool is_read = record->route != nullptr && record->route->reads_body;
+  stream_.tcp().expires_after(is_read ? options.body_timeout : options.header_timeout);
+  parser->body_limit(options.body_bytes);
   parser->eager(true);
   std::string& body = parser->get().body();
   ReadFailure failure;
@@ -270,7 +285,7 @@ asio::awaitable<bool> Connection::ReadBody(Parser* parser, const Framing& framin
     const error_code error = co_await ReadSome(parser);
     if (IsStopsDoing(error)) continue;
     if (error) {
-      failure = ClassifyReadError(error, *parser, shared_->options);
+      failure = ClassifyReadError(error, *parser, options);
       record->request_body_bytes = body.size();
       if (failure.status != 0) break;
       if (error == beast::error::timeout) record->status = 408;  // which cannot be sent any more
@@ -374,8 +389,23 @@ asio::awaitable<std::unique_ptr<Reply>> Connection::Handle(Request request,
   std::unique_ptr<Reply> reply;
   request.on_worker = true;
   const std::shared_ptr<RequestNotes> notes = request.notes;
-  const std::function<void()> work = [&] { reply = handle(std::move(request)); };
+  // Who asks for a page of some milliseconds may have half-closed, and gets it all the same.
+  const bool is_watched = !request.body.empty();
+  QueuedRequest queued(std::move(request));
+  struct Place {
+    Connection* connection;
+    ~Place() { connection->queued_ = nullptr; }
+  } const place{this};
+  queued_ = &queued;
+  if (is_watched) {
+    replying_ = true;
+    Watch();
+  }
+  const std::function<void()> work = [&] {
+    if (Request* taken = queued.TakeOrNull()) reply = handle(std::move(*taken));
+  };
   co_await OnThread(&threads, notes.get(), work);
+  if (reply == nullptr) reply = MakeReply({}, "");  // nobody is there to get it
   co_return reply;
 }
 
@@ -459,70 +489,6 @@ asio::awaitable<void> Connection::WaitForWakeup(asio::steady_timer::time_point l
 void Connection::Wake() {
   woken_ = true;
   wakeup_timer_.cancel();
-}
-
-// Waits beside the answer for the client to send or to close. A wait has no effect of its own, so
-// one that is still there when the next request is read does no harm.
-void Connection::Watch() {
-  if (watching_ || peer_gone_ || buffer_.size() >= kSentAheadBytes) return;
-  watching_ = true;
-  if (stream_.encrypted()) return WatchEncrypted();
-  stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                              [self = shared_from_this()](const error_code& error) {
-                                self->watching_ = false;
-                                if (self->replying_ && !error) self->OnReadable();
-                              });
-}
-
-// What has arrived on the socket says nothing before it is decrypted, so this is a read. Others
-// must not read beside it: StopWatching comes first.
-void Connection::WatchEncrypted() {
-  stream_.tcp().expires_never();
-  stream_.async_read_some(buffer_.prepare(kReadBytes),
-                          [self = shared_from_this()](const error_code& error, size_t bytes) {
-                            self->watching_ = false;
-                            self->buffer_.commit(bytes);
-                            if (error && error != asio::error::operation_aborted) {
-                              return self->OnPeerGone();
-                            }
-                            if (self->replying_) self->Watch();
-                            self->Wake();
-                          });
-}
-
-asio::awaitable<void> Connection::StopWatching() {
-  if (!stream_.encrypted() || !watching_) co_return;
-  // A cancellation between two reads of one record finds nothing to cancel.
-  while (watching_) {
-    stream_.tcp().cancel();
-    co_await WaitForWakeup(std::chrono::steady_clock::now() + kCancelPeriod);
-  }
-}
-
-void Connection::OnReadable() {
-  // The wait may be one that began beside an earlier answer.
-  if (buffer_.size() >= kSentAheadBytes) return;
-  const auto room = buffer_.prepare(kReadBytes);
-  const ssize_t bytes =
-      ::recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-  if (bytes > 0) {
-    buffer_.commit(static_cast<size_t>(bytes));
-    Watch();
-    return;
-  }
-  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    Watch();
-    return;
-  }
-  OnPeerGone();
-}
-
-void Connection::OnPeerGone() {
-  peer_gone_ = true;
-  // The client may not read either. Closed and not cancelled: a cancellation between two of the
-  // writes that a part takes would find nothing to cancel.
-  if (writing_ != nullptr) stream_.close();
-  Wake();
 }
 
 }  // namespace refrain::server::http

@@ -17,6 +17,7 @@
 #include "server/http/client_stream.h"
 #include "server/http/counted.h"
 #include "server/http/idle_connections.h"
+#include "server/http/queued_request.h"
 #include "server/http/request_header.h"
 #include "server/http/sending.h"
 #include "server/http/server.h"
@@ -83,6 +84,10 @@ class Connection final : public WakeupQueue::Target,
   };
   // Each has the write timeout for itself: what counts is that the client goes on reading.
   static constexpr size_t kWritePieceBytes = 64 << 10;
+  static constexpr size_t kReadBytes = 16 << 10;
+  // Requests sent ahead are kept up to this and one read more; then nothing is read, and their
+  // sender is not watched for closing.
+  static constexpr size_t kSentAheadBytes = 64 << 10;
   // After a last answer the client is given this long to close first.
   static constexpr std::chrono::milliseconds kCloseTime{500};
 
@@ -90,7 +95,7 @@ class Connection final : public WakeupQueue::Target,
 
   boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
-  void ArmIdleTimer(std::chrono::milliseconds timeout);
+  void ArmIdleTimer(std::chrono::milliseconds timeout);  // 0: it does not go off
   void OnIdleTimer();
   // Whether something has come that has not been read. Closed with that unread, the client would
   // see a reset, and not know whether it was heard.
@@ -99,6 +104,8 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<bool> ReadHeader(Parser* parser);
   // Frees what a header takes; its body may go on to be read.
   void Forget(Parser* parser);
+  // Of a request that has its answer: false when it has not come in a short time.
+  boost::asio::awaitable<bool> ReadRefusedBody(Parser* parser);
   boost::asio::awaitable<bool> ReadBody(Parser* parser, const Framing& framing, Record* record);
   // What has come of the request, or is next to come, into the parser.
   boost::asio::awaitable<boost::system::error_code> ReadSome(Parser* parser);
@@ -172,6 +179,7 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<void> StopWatching();
   void OnReadable();
   void OnPeerGone();
+  void DropQueued();  // frees its memory
 
   Shared* const shared_;
   WakeupQueue* const wakeups_;
@@ -184,11 +192,13 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::steady_timer idle_timer_;
   std::optional<IdleConnections::Waiting> idle_;
   size_t written_bytes_ = 0;
-  Sending* parked_ = nullptr;  // while the coroutine waits for the reply to have more
+  QueuedRequest* queued_ = nullptr;  // while the coroutine waits for a worker
+  Sending* parked_ = nullptr;        // while the coroutine waits for the reply to have more
   bool woken_ = false;
   std::optional<Counted> answering_, uploading_;
   bool waiting_for_request_ = false;
   bool waiting_for_more_ = false;
+  bool waiting_for_refused_body_ = false;
   bool replying_ = false;
   bool watching_ = false;
   Sending* writing_ = nullptr;  // while its client has to read first, but for a last part

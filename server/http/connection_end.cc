@@ -20,7 +20,10 @@ constexpr std::chrono::milliseconds kIdleAgain{100};
 
 // Goes off for nothing once a request has come: that is cheaper than to cancel it each time.
 void Connection::ArmIdleTimer(std::chrono::milliseconds timeout) {
-  if (timeout.count() == 0) return;
+  if (timeout.count() == 0) {
+    idle_timer_.expires_at(TimePoint::max());
+    return;
+  }
   idle_timer_.expires_after(timeout);
   idle_timer_.async_wait([weak = weak_from_this()](const error_code& error) {
     if (error) return;
@@ -29,7 +32,8 @@ void Connection::ArmIdleTimer(std::chrono::milliseconds timeout) {
 }
 
 void Connection::OnIdleTimer() {
-  if (!waiting_for_request_ || std::chrono::steady_clock::now() < idle_timer_.expiry()) return;
+  if (!waiting_for_request_ && !waiting_for_refused_body_) return;
+  if (std::chrono::steady_clock::now() < idle_timer_.expiry()) return;
   if (!HasInput()) stream_.tcp().cancel();
   // The input may be less than a TLS record, and a cancellation between two reads of one finds
   // nothing to cancel.
@@ -61,6 +65,7 @@ void Connection::EndIfIdle(std::shared_ptr<Connection> connection,
 
 void Connection::CloseNow() {
   peer_gone_ = true;
+  DropQueued();
   stream_.close();
   Wake();
 }

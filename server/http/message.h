@@ -34,6 +34,8 @@ struct Request {
   std::shared_ptr<const void> body_hold;
   std::string id;          // the client's x-request-id, or one made here; safe to log and to echo
   bool on_worker = false;  // its handler runs on a worker thread, not on one that serves sockets
+  // When all of it was there; absent where no server has received it.
+  std::optional<std::chrono::steady_clock::time_point> arrived;
   Headers headers;
   std::shared_ptr<RequestNotes> notes;  // null where nobody reads them
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/beast/http/error.hpp>
+#include <cstdint>
 #include <string_view>
 
 #include "server/concat.h"
@@ -30,13 +31,33 @@ std::string WithoutAuthority(std::string target) {
 }
 
 constexpr auto kTooManyFields = boost::system::errc::argument_list_too_long;
+constexpr auto kTooLongField = boost::system::errc::value_too_large;
 
 }  // namespace
 
+RequestParser::RequestParser(size_t header_bytes) : header_bytes_left_(header_bytes) {
+  header_limit(static_cast<std::uint32_t>(header_bytes));
+}
+
 void RequestParser::on_field_impl(beast::http::field field, beast::string_view name,
                                   beast::string_view value, error_code& error) {
-  if (++fields_ <= kMostFields) return get().insert(field, name, value);
-  error = make_error_code(kTooManyFields);
+  if (++fields_ > kMostFields) {
+    error = make_error_code(kTooManyFields);
+    return;
+  }
+  if (!is_header_done()) {
+    const size_t bytes = name.size() + value.size() + std::string_view(": \r\n").size();
+    if (bytes > header_bytes_left_) {
+      error = make_error_code(beast::http::error::header_limit);
+      return;
+    }
+    header_bytes_left_ -= bytes;
+  }
+  if (std::max(name.size(), value.size()) > kMostFieldBytes) {
+    error = make_error_code(kTooLongField);
+    return;
+  }
+  get().insert(field, name, value);
 }
 
 ReadFailure ClassifyReadError(const error_code& error, const RequestParser& parser,
@@ -48,6 +69,11 @@ ReadFailure ClassifyReadError(const error_code& error, const RequestParser& pars
   }
   if (error == kTooManyFields) {
     return {431, Concat("request header has more than ", RequestParser::kMostFields, " fields")};
+  }
+  if (error == kTooLongField) {
+    return {431, Concat("a field of the request header, or behind the last chunk, has a name or a "
+                        "value of more than ",
+                        RequestParser::kMostFieldBytes, " bytes")};
   }
   if (error == http::error::buffer_overflow) {
     return {431, "a chunk's extensions, or the fields behind the last chunk, are too long"};
@@ -71,16 +97,9 @@ ReadFailure ClassifyReadError(const error_code& error, const RequestParser& pars
   return {};  // timeout, reset
 }
 
-ReadFailure CheckFraming(const RequestParser& parser, const ServerOptions& options) {
+ReadFailure CheckFraming(const RequestParser& parser) {
   const auto& header = parser.get();
   using beast::http::field;
-  size_t header_bytes = 0;  // the parser's own limit holds for what comes in one piece
-  for (const auto& one : header) {
-    header_bytes += one.name_string().size() + one.value().size() + 4;
-  }
-  if (header_bytes > options.header_bytes) {
-    return ClassifyReadError(beast::http::error::header_limit, parser, options);
-  }
   if (header.count(field::content_length) > 1) {
     return {400, "malformed HTTP request: more than one Content-Length"};
   }

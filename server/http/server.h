@@ -32,8 +32,9 @@ struct ServerOptions {
   // gives up its place for another: who has connected just now is about to send.
   std::chrono::milliseconds place_kept{1'000};
 
-  std::chrono::milliseconds idle_timeout{120'000};   // between a connection's requests; 0 = none
-  std::chrono::milliseconds header_timeout{15'000};  // from a header's first byte to its last
+  std::chrono::milliseconds idle_timeout{120'000};  // between a connection's requests; 0 = none
+  // From a header's first byte to its last; the whole body where nothing reads it.
+  std::chrono::milliseconds header_timeout{15'000};
   std::chrono::milliseconds body_timeout{120'000};   // the whole body
   std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer
   // The least that a client reads of what is ready of an answer, from write_timeout on: who takes
@@ -71,9 +72,10 @@ struct ServerOptions {
 // the router's.
 //
 // While an answer is being made the connection is watched: when the client closes it (half-closing
-// counts), the Reply is destroyed at once, also where the client has not read what was sent; once
-// its last part is there, that goes out all the same. Requests that a client sends ahead are kept,
-// up to a bound, and answered in order.
+// counts), the Reply is destroyed at once (before there is one, a request with a body that waits
+// for a worker thread), also where the client has not read what was sent; once its last part is
+// there, that goes out all the same. Requests that a client sends ahead are kept, up to a bound,
+// and answered in order.
 //
 // Thread rule: Start, BeginDrain, Stop and the destructor from one thread, the wait from any.
 // Failure: Start says why it cannot listen, or what the system has no more of (RESOURCE_EXHAUSTED);

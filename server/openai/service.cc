@@ -238,6 +238,7 @@ absl::Status Service::AdmitCall(const http::Request& request, GenerationCall* ca
   for (engine::Request& one : call->requests) {
     one.tenant = principal.key_name;
     one.tenant_weight = principal.weight;
+    one.arrived = request.arrived;
     if (timeout_s->has_value()) {
       one.timeout_s = std::min(**timeout_s, one.timeout_s.value_or(**timeout_s));
     }
@@ -366,7 +367,8 @@ std::unique_ptr<http::Reply> Service::Tokenize(const http::Request& request) con
       HoldWithBody(request.body_hold, text_bytes - std::min(text_bytes, request.body.size()),
                    principal.key_name);
   if (!hold.ok()) return RefuseCall(request, hold.status());
-  auto stream = (*engine)->Tokenize(std::move(call->text), principal.key_name, *timeout_s);
+  auto stream =
+      (*engine)->Tokenize(std::move(call->text), principal.key_name, *timeout_s, request.arrived);
   if (!stream.ok()) return RefuseCall(request, stream.status());
   return std::make_unique<TokenizeReply>(
       TokenizeReply::Parts{.stream = *std::move(stream),

@@ -125,7 +125,7 @@ TEST(EngineTest, CountsAsQueuedWhatIsToRunAndNoTextThatIsTokenizedAlone) {
   f.tokenizer->before_encode = [&](std::string_view) {
     queued.push_back(f.engine->stats().queued_requests);
   };
-  const auto tokens = f.engine->Tokenize({.text = "hello"}, "a", std::nullopt);
+  const auto tokens = f.engine->Tokenize({.text = "hello"}, "a", std::nullopt, std::nullopt);
   ASSERT_TRUE(tokens.ok());
   ASSERT_TRUE((*tokens)->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
   Request request = TokenRequest({}, 1);
@@ -134,6 +134,25 @@ TEST(EngineTest, CountsAsQueuedWhatIsToRunAndNoTextThatIsTokenizedAlone) {
   ASSERT_TRUE(stream.ok());
   EXPECT_EQ(f.Wait(*stream).status, absl::OkStatus());
   EXPECT_EQ(queued, (std::vector<int32_t>{0, 1}));
+}
+
+// What it has waited for before the engine got it is a part of its time.
+TEST(EngineTest, ARequestsTimeRunsSinceItArrived) {
+  Fixture f;
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& [arrived, code] :
+       {std::pair(now - std::chrono::hours(2), absl::StatusCode::kDeadlineExceeded),
+        std::pair(now - std::chrono::minutes(10), absl::StatusCode::kOk)}) {
+    Request request = TokenRequest({1}, 1);
+    request.timeout_s = 3600;
+    request.arrived = arrived;
+    const auto stream = f.engine->Submit(request);
+    ASSERT_TRUE(stream.ok());
+    EXPECT_EQ(f.Wait(*stream).status.code(), code);
+    const auto tokens = f.engine->Tokenize({.text = "hello"}, "", 3600, arrived);
+    ASSERT_TRUE(tokens.ok());
+    EXPECT_EQ(f.Wait(*tokens).status.code(), code);
+  }
 }
 
 TEST(EngineTest, RefusesOptionsThatCannotWork) {

@@ -200,7 +200,8 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
 }
 
 absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Tokenize(
-    engine::TextPrompt text, std::string, std::optional<double> timeout_s) {
+    engine::TextPrompt text, std::string, std::optional<double> timeout_s,
+    std::optional<engine::Clock::TimePoint>) {
   if (!health().ok()) return absl::UnavailableError("the engine has stopped");
   if (text.text.starts_with(kThrow)) throw std::bad_alloc();
   auto stream = std::make_shared<engine::TokenStream>();

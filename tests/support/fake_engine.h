@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/annotated_mutex.h"
+#include "engine/clock.h"
 #include "engine/engine.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -79,7 +80,8 @@ class FakeEngine final : public engine::Engine {
   // Answers at once, but for a text that begins with [[unencoded]]; a timeout of a millisecond at
   // most has passed by then.
   absl::StatusOr<std::shared_ptr<engine::TokenStream>> Tokenize(
-      engine::TextPrompt text, std::string tenant, std::optional<double> timeout_s) override;
+      engine::TextPrompt text, std::string tenant, std::optional<double> timeout_s,
+      std::optional<engine::Clock::TimePoint> arrived) override;
   const engine::ModelInfo& model() const override { return model_; }
   const engine::Tokenizer& tokenizer() const override { return tokenizer_; }
   const engine::ChatTemplate* chat_template() const override { return chat_template_.get(); }

@@ -140,7 +140,7 @@ struct Tokenised {
 // Whether the text has tokens; tells why not.
 bool Tokenises(engine::Engine& engine, const std::string& text) {
   // As a prompt it would be refused before it is tokenised: it cannot fit.
-  auto stream = engine.Tokenize(engine::TextPrompt{text}, "", std::nullopt);
+  auto stream = engine.Tokenize(engine::TextPrompt{text}, "", std::nullopt, std::nullopt);
   absl::Status status = stream.status();
   size_t tokens = 0;
   if (stream.ok()) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -68,6 +69,41 @@ TEST_F(LargeBodies, KeysTakeTurnsAtTheWorkers) {
   }));
   const auto few = std::find(answered.begin(), answered.end(), "few");
   EXPECT_LE(few - answered.begin(), 3);  // second at the worker; what is sent may pass
+}
+
+// Nobody is there to get an answer: neither its body nor its turn is taken from others.
+TEST_F(LargeBodies, WhoLeavesWhileItWaitsForAWorkerIsNotHandled) {
+  std::atomic<int> handled = 0;
+  router_.Add({"POST", "/count", [&](const Request&) {
+                 ++handled;
+                 return MakeReply({}, "counted");
+               }});
+  Start({.io_threads = 1, .worker_threads = 1, .bodies_bytes = 100 << 10});
+  RawClient blocker = Connect();
+  blocker.Send(GetRequest("/blocked"));
+  ASSERT_TRUE(Eventually([&] { return observed_.alive == 1; }));
+  const std::string request = PostRequest("/count", std::string(60 << 10, 'b'));
+  // One that is taken in waits, and is not answered.
+  const auto is_taken_in = [&](RawClient* client) {
+    client->Send(request);
+    WaitUntilRead();
+    client->ReadEnd(50ms);
+    return client->pending().empty();
+  };
+  RawClient waiting = Connect();
+  EXPECT_TRUE(is_taken_in(&waiting));
+  RawClient refused = Connect();
+  EXPECT_FALSE(is_taken_in(&refused));
+  waiting.Close();
+  std::unique_ptr<RawClient> next;
+  EXPECT_TRUE(Eventually([&] {
+    next = std::make_unique<RawClient>(server_->port());
+    return is_taken_in(next.get());
+  }));
+  observed_.go = true;
+  EXPECT_EQ(next->ReadResponse().body, "counted");
+  EXPECT_EQ(handled, 1);
+  EXPECT_EQ(blocker.ReadResponse().body, "blocked");
 }
 
 // What is sent of a body counts, whether or not the rest ever comes.

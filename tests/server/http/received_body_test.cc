@@ -52,7 +52,7 @@ TEST(ReceivedBodyTest, WhatFindsNoMemoryIsAnErrorAndNoException) {
   EXPECT_EQ(reader.put(Unaffordable{}, error), 0u);
   EXPECT_EQ(error, boost::system::errc::not_enough_memory);
 
-  const ReadFailure failure = ClassifyReadError(error, RequestParser(), ServerOptions());
+  const ReadFailure failure = ClassifyReadError(error, RequestParser(2048), ServerOptions());
   EXPECT_EQ(failure.status, 503);
   EXPECT_NE(failure.message.find("no memory"), std::string::npos) << failure.message;
 }
