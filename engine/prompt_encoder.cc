@@ -211,7 +211,9 @@ absl::Status PromptEncoder::CheckSizes(const Request& request, size_t prompt_tok
   const auto context = static_cast<size_t>(limits_.max_context_tokens);
   if (prompt_tokens > context || (prompt_tokens == context && request.stop.max_tokens > 0)) {
     return ContextLengthError(std::to_string(prompt_tokens), limits_.max_context_tokens,
-                              prompt_tokens == context ? ", which leave none for an answer" : "");
+                              prompt_tokens == context
+                                  ? absl::StrCat(", which leave none for an answer", kTooLong)
+                                  : kTooLong);
   }
   if (prompt_tokens + static_cast<size_t>(std::max(request.stop.min_tokens, 0)) > context) {
     return ContextLengthError(

@@ -95,7 +95,10 @@ absl::Status AddToFile(const std::string& path, const NewKey& key) {
   // Before it is read: another call may be about to add a line that this one does not go with, and
   // a line that is added while this one fails would be cut off below.
   while (::flock(file, LOCK_EX) != 0) {
-    if (errno != EINTR) return failed("lock");
+    if (errno == EINTR) continue;
+    // Some file systems have no locks: whoever keeps keys there makes one at a time.
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS) break;
+    return failed("lock");
   }
   const absl::StatusOr<std::string> text = TextToAdd(path, key);
   if (!text.ok()) return text.status();

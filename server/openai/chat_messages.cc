@@ -219,7 +219,7 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
                     "has a part that is not text; only {\"type\":\"text\",\"text\":...} "
                     "parts are supported");
     }
-  } else if (role != "assistant") {
+  } else if (role != "assistant" && role != "tool") {  // a tool may have returned nothing
     fields.Refuse("content", "is required");
   }
   fields.String("name");

@@ -15,7 +15,7 @@ inline constexpr size_t kMaxMessages = 16384;
 
 // What is wrong with another choice of tools.
 inline constexpr char kToolChoiceProblem[] =
-    "is supported only as \"none\" or \"auto\": answers cannot be forced into a form";
+    "is supported only as \"none\" or \"auto\": answers cannot be forced into a form; use \"auto\"";
 
 // kNone: calls in the answer are text. The tools are shown all the same, or the conversation so far
 // would not be found in the cache: an agent asks so for its last answer.

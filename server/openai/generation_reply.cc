@@ -264,7 +264,6 @@ bool GenerationReply::BeginsWithManyIds() const {
   size_t bytes = 0;
   for (size_t p = 0; p < prompts_.size() && bytes <= kQuickPromptIdsBytes; ++p) {
     const PromptState& prompt = prompts_[p];
-    if (prompt.next == prompt.batch.tokens.size()) continue;
     bytes += prompt.beginning * kPromptIdBytes * prompt_tokens_[p].ids.size();
   }
   return bytes > kQuickPromptIdsBytes;
@@ -280,6 +279,12 @@ void GenerationReply::FindBeginning(size_t prompt) {
     if (state.beginning == state.to_begin) return;
     const size_t text = base + event.choice;
     if (begins_[text] || texts_[text].begun() || (event.from_prompt && !output_.echo)) continue;
+    begins_[text] = true;
+    ++state.beginning;
+  }
+  for (const engine::ChoiceEnd& end : state.batch.ends) {  // of choices without a token, too
+    const size_t text = base + end.choice;
+    if (begins_[text] || texts_[text].begun()) continue;
     begins_[text] = true;
     ++state.beginning;
   }

@@ -93,7 +93,7 @@ constexpr char kSchemas[] = R"(
 "CacheBreakpoint":{"type":["object","null"],"required":["mode"],"properties":{
  "mode":{"const":"explicit"},"ttl":{"$ref":"#/components/schemas/CacheLifetime"}}},
 "Message":{"type":"object","required":["role"],"anyOf":[
- {"properties":{"role":{"const":"assistant"}}},
+ {"properties":{"role":{"enum":["assistant","tool"]}}},
  {"required":["content"],"properties":{"content":{"type":["string","array"]}}}],"properties":{
  "role":{"type":"string","minLength":1,"maxLength":64},
  "content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"properties":{

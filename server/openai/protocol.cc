@@ -120,6 +120,12 @@ ToolChoice ReadToolChoice(FieldReader& fields) {
   if (choice == nullptr) return ToolChoice::kAuto;
   if (choice->is_string() && *choice == "auto") return ToolChoice::kAuto;
   if (choice->is_string() && *choice == "none") return ToolChoice::kNone;
+  // Where there are no tools a call cannot be meant: LlamaIndex sends "required" when it wants an
+  // answer by the schema that its prompt shows.
+  const bool forces =
+      *choice == "required" || (choice->is_object() && choice->contains("type") &&
+                                choice->at("type") == "function" && choice->contains("function"));
+  if (forces && IsEmpty(fields.AnyOrNull("tools"))) return ToolChoice::kNone;
   fields.Refuse("tool_choice", kToolChoiceProblem);
   return ToolChoice::kNone;
 }

@@ -295,9 +295,9 @@ TEST_F(EncodePoolTest, EndsALongTextThatNobodyWaitsFor) {
   const auto a = cancelled->stream;
   const auto b = stopped->stream;
   pool_->Push(std::move(cancelled));
-  pool_->Push(std::move(stopped));
   const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (begun < 1) std::this_thread::yield();
+  pool_->Push(std::move(stopped));  // not before: it could begin first, and the other never
   a->Cancel();
   ASSERT_TRUE(a->WaitUntil(soon));
   EXPECT_EQ(a->Read().status.code(), absl::StatusCode::kCancelled);
@@ -419,7 +419,7 @@ TEST_F(EncodePoolTest, RefusesWhatCannotFitBeforeItIsTokenized) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "This model's maximum context length is 4194304 tokens. However, the prompt "
-            "has at least 4194305 tokens.");
+            "has at least 4194305 tokens: the prompt is too long.");
   EXPECT_EQ(encoded, 0);
   // Of which a part fits.
   auto end = Make(2, text);

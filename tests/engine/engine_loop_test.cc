@@ -361,8 +361,10 @@ TEST_P(EngineLoopTest, EndsWithLengthAtTheContextsEnd) {
   EXPECT_EQ(full.status, absl::OkStatus());
   EXPECT_EQ(full.choices.at(0).ends[0].reason, FinishReason::kLength);
   EXPECT_EQ(h.Submit(TokenRequest(Prompt(60), 1)), nullptr);
-  EXPECT_THAT(h.submit_status().message(),
-              HasSubstr("the prompt has 60 tokens, which leave none for an answer."));
+  EXPECT_THAT(
+      h.submit_status().message(),
+      HasSubstr(
+          "the prompt has 60 tokens, which leave none for an answer: the prompt is too long."));
   h.CheckIdle();
 }
 

@@ -113,7 +113,7 @@ TEST_F(Refusals, ASmallBodyThatDoesNotComeIsNotWaitedForLong) {
     EXPECT_EQ(response.status, 401);
     EXPECT_EQ(response.headers["connection"], "close");
     EXPECT_GE(Clock::now() - sent, 200ms);
-    EXPECT_LT(Clock::now() - sent, 1s * testing::kSlowBuildFactor);
+    EXPECT_LT(Clock::now() - sent, 5s * testing::kSlowBuildFactor);
     client.Close();
   }
   EXPECT_TRUE(Reports({401, 401}));
@@ -129,13 +129,13 @@ TEST_F(Refusals, ABodyThatTricklesInIsNotWaitedForLonger) {
     for (int i = 0; i < 100 && client.Send("x"); ++i) std::this_thread::sleep_for(5ms);
   });
   EXPECT_EQ(client.ReadResponse().status, 401);
-  EXPECT_LT(Clock::now() - sent, 1s * testing::kSlowBuildFactor);
+  EXPECT_LT(Clock::now() - sent, 5s * testing::kSlowBuildFactor);
   sender.join();
 }
 
 // Its connection goes on, also where connections may idle for as long as they like.
 TEST_F(Refusals, ASmallBodyThatComesALittleLaterKeepsTheConnection) {
-  Start({.idle_timeout = 0ms, .header_timeout = 400ms, .filter = &AskForKey});
+  Start({.idle_timeout = 0ms, .header_timeout = 1s, .filter = &AskForKey});
   RawClient client = Connect();
   client.Send(std::string(kPost) + "Content-Length: 9\r\n\r\n");
   std::this_thread::sleep_for(50ms);
@@ -143,7 +143,7 @@ TEST_F(Refusals, ASmallBodyThatComesALittleLaterKeepsTheConnection) {
   RawResponse response = client.ReadResponse();
   EXPECT_EQ(response.status, 401);
   EXPECT_EQ(response.headers["connection"], "keep-alive");
-  std::this_thread::sleep_for(600ms);
+  std::this_thread::sleep_for(1200ms);
   client.Send(PostRequest("/echo", "small", "X-Key: right\r\n"));
   EXPECT_EQ(client.ReadResponse().body, "small");
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "server/json.h"
@@ -225,6 +226,34 @@ TEST(ChatMessages, ShowsToolsWhateverTheChoice) {
   EXPECT_FALSE(prompt(Chat(tools + R"(,"tool_choice":"none")")).may_call_tools);
   EXPECT_TRUE(prompt(Chat("")).input.tools.is_undefined());
   EXPECT_FALSE(prompt(Chat("")).may_call_tools);
+}
+
+// As LlamaIndex sends it where it only wants the answer that its prompt describes.
+TEST(ChatMessages, AnyChoiceIsTakenWhereThereAreNoTools) {
+  const std::string named = R"({"type":"function","function":{"name":"f"}})";
+  for (const std::string& choice : {std::string(R"("required")"), named}) {
+    const std::string chosen = R"(,"tool_choice":)" + choice;
+    for (const char* none : {"", R"(,"tools":null)", R"(,"tools":[])"}) {
+      const absl::StatusOr<GenerationCall> call = Chat(chosen + none);
+      ASSERT_TRUE(call.ok()) << call.status();
+      EXPECT_FALSE(std::get<engine::ChatPrompt>(call->first().prompt).may_call_tools);
+    }
+    const std::string tools =
+        R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}])";
+    const absl::Status refused = Chat(chosen + tools).status();
+    EXPECT_NE(refused.message().find("use \"auto\""), std::string_view::npos) << refused;
+  }
+}
+
+// A tool may return nothing.
+TEST(ChatMessages, TakesTheAnswerOfAToolWithoutContent) {
+  for (const char* content : {"", R"(,"content":null)"}) {
+    const std::string tool = R"({"role":"tool","tool_call_id":"a")" + std::string(content) + "}";
+    const auto call =
+        ParseGenerationCall(Endpoint::kChatCompletions, R"({"messages":[)" + tool + "]}", Limits());
+    ASSERT_TRUE(call.ok()) << call.status();
+    EXPECT_EQ(Message(*call, 0).FindOrNull("content")->AsString(), "");
+  }
 }
 
 // A model's two templates may take calls otherwise.

@@ -105,6 +105,19 @@ TEST_F(PromptIdsTest, AreKeptForTheChoicesThatHaveNotBegun) {
   EXPECT_EQ(unread_->bytes(), 0u);
 }
 
+// A choice that ends at its first token shows them with its end.
+TEST_F(PromptIdsTest, AreMadeByAWorkerForAChoiceWithoutATokenToo) {
+  const Reader reader = Ask(/*choices=*/1, unread_);
+  engine::StreamBatch batch = OneTokenAndThePrompt();
+  batch.tokens.clear();
+  batch.ends.push_back({.choice = 0, .stop_token = engine::TokenId{2}});
+  reader.stream->Push(std::move(batch));
+  http::ReplyPart part = reader.reply->Next();
+  ASSERT_TRUE(part.make);
+  EXPECT_NE(part.make().body.find(kIds), std::string::npos);
+  EXPECT_EQ(unread_->bytes(), 0u);
+}
+
 // What the next parts of an answer cost of which so many tokens have gathered. One thread serves
 // many connections.
 std::chrono::nanoseconds TimeOfParts(const Reader& reader, int gathered) {

@@ -285,7 +285,7 @@ TEST_F(ServiceTest, AnswersLateRefusalsWithTheirStatus) {
     const json error = json::parse(response.body)["error"];
     EXPECT_EQ(error["message"],
               "This model's maximum context length is 4096 tokens. However, the prompt has 5000 "
-              "tokens.");
+              "tokens: the prompt is too long.");
     EXPECT_EQ(error["code"], "context_length_exceeded");
     EXPECT_EQ(error["param"], "prompt");
   }
