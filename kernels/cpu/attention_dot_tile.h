@@ -25,11 +25,12 @@ struct DotTile {
             kFromZero ? _mm512_setzero_ps() : _mm512_loadu_ps(out + r * out_stride + v * 16);
       }
     }
+    const auto ahead = fetch.template Begin<V * 16>(steps);
     for (int i = 0; i < steps; ++i) {
       __m512i right[V];
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) right[v] = _mm512_loadu_si512(w.p + i * w.stride + v * 16);
-      fetch.template Ask<V * 16>(i);
+      ahead.template Ask<V * 16>(i);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         int32_t pair;  // by memcpy: the rows were floats

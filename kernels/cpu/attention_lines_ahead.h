@@ -37,34 +37,55 @@ class LinesAheadTo {
   LinesAheadTo(const LinesAheadTo&) = delete;
   LinesAheadTo& operator=(const LinesAheadTo&) = delete;
 
-  // `count` lines more.
-  template <int kCount>
-  void Ask() {
-    if (in_row_ >= kCount) [[likely]] {
-      AskInRow<kCount>();
-    } else {
-      for (int i = 0; i < kCount; ++i) AskInRow<1>();
+  // What a tile asks for, step by step of its inner loop, which reads kElements of E each. Where
+  // the lines end and which come next is settled before: a call out of that loop, as rare as it may
+  // be, would cost it the registers of its sums.
+  template <class E>
+  class Share {
+   public:
+    Share(const char* p, int64_t step) : p_(p), step_(step) {}
+
+    template <int kElements>
+    void Ask(int i) const {
+      constexpr int kLines = (kElements * static_cast<int>(sizeof(E)) + 63) / 64;
+#pragma GCC unroll 8
+      for (int j = 0; j < kLines; ++j) Sink::Ask(p_ + i * step_ + int64_t{j} * 64);
     }
+
+   private:
+    const char* p_;
+    int64_t step_;  // bytes; 0: something harmless, again and again
+  };
+
+  // As many lines as `bytes` for each of `steps` steps.
+  template <class E>
+  Share<E> Take(int64_t bytes, int64_t steps) {
+    const int64_t lines = (steps * bytes + 63) / 64;
+    if (in_row_ >= lines && region_ != Region::kNone) [[likely]] {
+      const Share<E> share(next_, bytes);
+      next_ += lines * 64;
+      in_row_ -= lines;
+      if (in_row_ == 0) NextRow();
+      return share;
+    }
+    // Here and now: they do not lie behind one another.
+    for (int64_t i = 0; i < lines && region_ != Region::kNone; ++i) AskForOne();
+    return Share<E>(reinterpret_cast<const char*>(this), 0);
   }
 
   // All that have not been asked for.
   void AskForRest() {
-    while (region_ != Region::kNone) Ask<1>();
+    while (region_ != Region::kNone) AskForOne();
   }
 
-  // What tiles call, once for each step of their inner loop: it reads so many elements.
+  // What tiles are given: each takes its share when it begins.
   template <class E>
   struct Reader {
     LinesAheadTo* lines;
 
     template <int kElements>
-    void Ask(int i) const {
-      constexpr int kBytes = kElements * static_cast<int>(sizeof(E));
-      if constexpr (kBytes % 64 == 0) {
-        lines->template Ask<kBytes / 64>();
-      } else {
-        for (int n = (i + 1) * kBytes / 64 - i * kBytes / 64; n > 0; --n) lines->template Ask<1>();
-      }
+    Share<E> Begin(int steps) const {
+      return lines->template Take<E>(kElements * static_cast<int64_t>(sizeof(E)), steps);
     }
   };
   template <class E>
@@ -73,17 +94,12 @@ class LinesAheadTo {
   }
 
  private:
-  static constexpr int64_t kHarmlessLines = 8;
-
   enum class Region : uint8_t { kKeys, kValues, kBehind, kNone };
 
-  template <int kCount>
-  void AskInRow() {
-#pragma GCC unroll 8
-    for (int i = 0; i < kCount; ++i) Sink::Ask(next_ + int64_t{i} * 64);
-    next_ += int64_t{kCount} * 64;
-    in_row_ -= kCount;
-    if (in_row_ == 0) NextRow();
+  void AskForOne() {
+    Sink::Ask(next_);
+    next_ += 64;
+    if (--in_row_ == 0) NextRow();
   }
 
   void NextRow() {
@@ -127,11 +143,7 @@ class LinesAheadTo {
     if (behind.k != nullptr) {
       return BeginRows(behind.k, behind.token, Least(behind.count, kTileKeys));
     }
-    // Nothing follows: something harmless, again and again.
     region_ = Region::kNone;
-    rows_ = INT32_MAX;
-    row_step_ = 0;
-    Begin(reinterpret_cast<const char*>(this), kHarmlessLines);
   }
 
   void BeginRows(const std::byte* keys, int token, int count) {

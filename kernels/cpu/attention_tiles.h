@@ -9,14 +9,20 @@ namespace refrain::kernels::cpu {
 
 namespace {
 
-// What a tile asks the second-level cache for while it multiplies; it calls Ask<Elements>(i) once
-// per step of its inner loop. With few rows LinesAhead::Reader; with many a share of what the next
+// What a tile asks the second-level cache for while it multiplies: Begin<Elements>(steps) of what
+// it is given, before its inner loop, returns something whose Ask<Elements>(i) it calls once per
+// step. With few rows LinesAhead::Reader; with many a share of what the next
 // tile is read from. A burst would take every line fill buffer from the loads; a line per step goes
 // unnoticed beside them, and more are asked for only where rows are so few that reading is the
 // limit.
 struct FetchEvenly {
   const char* p;
   int64_t step;  // bytes
+
+  template <int Elements>
+  FetchEvenly Begin(int) const {
+    return *this;
+  }
 
   template <int Elements>
   void Ask(int i) const {
@@ -65,6 +71,7 @@ struct ScoreTile {
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) sum[r][v] = S::Zero();
     }
+    const auto ahead = fetch.template Begin<V * S::kLanes>(head_dim);
     for (int i = 0; i < head_dim; ++i) {
       F key[V];
 #pragma GCC unroll 8
@@ -72,7 +79,7 @@ struct ScoreTile {
         key[v] = LoadAs<S>(k + i * k_stride + v * S::kLanes);
         keep.template Put<S>(i, v * S::kLanes, key[v]);
       }
-      fetch.template Ask<V * S::kLanes>(i);
+      ahead.template Ask<V * S::kLanes>(i);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F query = S::Set1(q[r * q_stride + i]);
@@ -100,8 +107,9 @@ struct ScoreTilePairs {
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) sum[r][v] = S::Zero();
     }
+    const auto ahead = fetch.template Begin<2 * V * S::kLanes>(head_dim / 2);
     for (int i = 0; i < head_dim; i += 2) {
-      fetch.template Ask<2 * V * S::kLanes>(i / 2);
+      ahead.template Ask<2 * V * S::kLanes>(i / 2);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
         F even, odd;
@@ -133,6 +141,7 @@ struct ValueTile {
 #pragma GCC unroll 8
       for (int i = 0; i < V; ++i) sum[r][i] = S::Load(o + r * o_stride + i * S::kLanes);
     }
+    const auto ahead = fetch.template Begin<V * S::kLanes>(keys);
     for (int j = 0; j < keys; ++j) {
       F value[V];
 #pragma GCC unroll 8
@@ -140,7 +149,7 @@ struct ValueTile {
         value[i] = LoadAs<S>(v + j * v_stride + i * S::kLanes);
         keep.template Put<S>(j, i * S::kLanes, value[i]);
       }
-      fetch.template Ask<V * S::kLanes>(j);
+      ahead.template Ask<V * S::kLanes>(j);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F weight = S::Set1(p[r * kScoreStride + j]);
@@ -169,6 +178,7 @@ struct ValueTilePairs {
 #pragma GCC unroll 8
       for (int i = 0; i < V; ++i) sum[r][i] = S::Load(o + r * o_stride + i * S::kLanes);
     }
+    const auto ahead = fetch.template Begin<2 * V * S::kLanes>((keys + 1) / 2);
     int j = 0;
     while (j < keys) {
       // A pair counts whole unless the range begins with its second token or ends with its first.
@@ -177,7 +187,7 @@ struct ValueTilePairs {
       const float* const p_even = p + j;
       const float* const p_odd = p + j + (use_even ? 1 : 0);
       const uint16_t* const pair = v + (token + j) / 2 * v_stride;
-      fetch.template Ask<2 * V * S::kLanes>(j / 2);
+      ahead.template Ask<2 * V * S::kLanes>(j / 2);
 #pragma GCC unroll 8
       for (int i = 0; i < V; ++i) {
         F even, odd;

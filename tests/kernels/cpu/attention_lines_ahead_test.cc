@@ -33,6 +33,27 @@ struct Case {
   int64_t chunk_bytes() const { return int64_t{chunk_tokens} * head_dim * element_bytes(); }
 };
 
+// What a tile does that reads kElements of E in each of `steps` steps.
+template <class E, int kElements>
+void Read(LinesAheadTo<Recorder>& ahead, int steps) {
+  const auto share = ahead.reader<E>().template Begin<kElements>(steps);
+  for (int i = 0; i < steps; ++i) share.template Ask<kElements>(i);
+}
+
+// What has been asked for but for harmless lines of `ahead` itself.
+std::vector<uintptr_t> LinesBeside(const LinesAheadTo<Recorder>& ahead) {
+  const auto here = reinterpret_cast<uintptr_t>(&ahead) / 64;
+  std::vector<uintptr_t> lines;
+  for (const uintptr_t line : Recorder::lines) {
+    if (line < here || line > here + 8) lines.push_back(line);
+  }
+  return lines;
+}
+size_t NumLinesBeside(const LinesAheadTo<Recorder>& ahead) {
+  const std::vector<uintptr_t> lines = LinesBeside(ahead);
+  return std::set<uintptr_t>(lines.begin(), lines.end()).size();
+}
+
 class LinesAheadTest : public testing::TestWithParam<Case> {
  protected:
   LinesAheadTest() : memory_(1 << 20) {
@@ -115,32 +136,44 @@ TEST_P(LinesAheadTest, AsksForWhatIsReadAndNothingElse) {
   read.merge(behind);
 
   LinesAheadTo<Recorder> ahead(args_);
-  ahead.Ask<4>();
-  ahead.reader<uint32_t>().Ask<64>(0);
-  EXPECT_EQ(Recorder::lines.size(), 8u);
+  Read<uint32_t, 64>(ahead, 2);
+  EXPECT_EQ(LinesBeside(ahead).size(), 8u);
   ahead.AskForRest();
-  EXPECT_EQ(Recorder::lines.size(), own + next);  // each once
-  EXPECT_EQ(std::set<uintptr_t>(Recorder::lines.begin(), Recorder::lines.end()), read);
+  const std::vector<uintptr_t> lines = LinesBeside(ahead);
+  EXPECT_EQ(lines.size(), own + next);  // each once
+  EXPECT_EQ(std::set<uintptr_t>(lines.begin(), lines.end()), read);
 
   // Whoever goes on asking gets something harmless.
   Recorder::lines.clear();
-  for (int i = 0; i < 1000; ++i) ahead.Ask<4>();
+  Read<uint32_t, 64>(ahead, 1000);
   ahead.AskForRest();
-  EXPECT_EQ(Recorder::lines.size(), 4000u);
-  const auto here = reinterpret_cast<uintptr_t>(&ahead) / 64;
-  for (const uintptr_t line : Recorder::lines) {
-    ASSERT_GE(line, here);
-    ASSERT_LE(line, here + 8);
-  }
+  EXPECT_EQ(LinesBeside(ahead).size(), 0u);
 }
 
 // As many lines for each step as it reads, where vectors are shorter than lines or no whole ones.
 TEST_P(LinesAheadTest, StepsAskForAsMuchAsTheyRead) {
   LinesAheadTo<Recorder> ahead(args_);
-  for (int i = 0; i < 8; ++i) ahead.reader<uint16_t>().Ask<16>(i);  // half a line each
-  EXPECT_EQ(Recorder::lines.size(), 4u);
-  for (int i = 0; i < 8; ++i) ahead.reader<float>().Ask<24>(i);  // one and a half
-  EXPECT_EQ(Recorder::lines.size(), 4u + 12u);
+  Read<uint16_t, 16>(ahead, 8);  // half a line each
+  EXPECT_EQ(NumLinesBeside(ahead), 4u);
+  Read<float, 24>(ahead, 8);  // one and a half
+  EXPECT_EQ(NumLinesBeside(ahead), 4u + 12u);
+}
+
+// All is asked for whatever the tiles' shares are, which rarely end with a row of lines.
+TEST_P(LinesAheadTest, SharesOfAnySizeAskForAll) {
+  LinesAheadTo<Recorder> one_by_one(args_);
+  one_by_one.AskForRest();
+  const size_t count = Recorder::lines.size();  // some twice, where two regions have them
+  const std::set<uintptr_t> all(Recorder::lines.begin(), Recorder::lines.end());
+  for (const int steps : {1, 3, 7, 32, 64}) {
+    Recorder::lines.clear();
+    LinesAheadTo<Recorder> ahead(args_);
+    for (size_t asked = 0; asked < count; asked += 4 * steps) {
+      Read<uint32_t, 64>(ahead, steps);
+    }
+    const std::vector<uintptr_t> lines = LinesBeside(ahead);
+    EXPECT_EQ(std::set<uintptr_t>(lines.begin(), lines.end()), all) << steps;
+  }
 }
 
 TEST_P(LinesAheadTest, NothingMayFollow) {
