@@ -52,7 +52,7 @@ void Connection::WatchEncrypted() {
   std::unique_ptr<Connection, Lost> lost(this);
   stream_.async_read_some(room, [self = shared_from_this(), lost = std::move(lost)](
                                     const error_code& error, size_t bytes) mutable {
-    lost.release();
+    static_cast<void>(lost.release());
     self->watching_ = false;
     self->buffer_.commit(bytes);
     if (error && error != asio::error::operation_aborted) return self->OnPeerGone();
