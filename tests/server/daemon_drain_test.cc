@@ -19,6 +19,7 @@
 namespace refrain::server {
 namespace {
 
+using ::refrain::testing::DaemonArguments;
 using ::refrain::testing::DaemonProcess;
 using ::refrain::testing::Eventually;
 using ::refrain::testing::GetRequest;
@@ -26,13 +27,6 @@ using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using namespace std::chrono_literals;
-
-std::vector<std::string> Arguments(std::string model, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
-                                        "127.0.0.1:0", "--grpc-listen",  ""};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
 
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
 
@@ -75,7 +69,7 @@ bool IsToldOfTheEnd(const RawResponse& response) {
 
 // SIGTERM: not ready any more, new requests are refused, the running stream comes to its end.
 TEST(DaemonDrain, DrainsOnSigterm) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -100,7 +94,7 @@ TEST(DaemonDrain, DrainsOnSigterm) {
 }
 
 TEST(DaemonDrain, ASecondSignalStopsAtOnce) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -115,7 +109,7 @@ TEST(DaemonDrain, ASecondSignalStopsAtOnce) {
 
 // Whatever it is that takes its time there, a library perhaps.
 TEST(DaemonDrain, ASecondSignalStopsAtOnceAlsoBehindTheDrain) {
-  DaemonProcess daemon(Arguments("stuck"));
+  DaemonProcess daemon(DaemonArguments("stuck"));
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   daemon.Signal(SIGTERM);
   ASSERT_TRUE(daemon.WaitForOutput("stopped finished_all=yes"));
@@ -124,7 +118,7 @@ TEST(DaemonDrain, ASecondSignalStopsAtOnceAlsoBehindTheDrain) {
 }
 
 TEST(DaemonDrain, EndsADrainThatTakesTooLong) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "limits.drain_s=0.2"}));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -145,7 +139,7 @@ TEST(DaemonDrain, EndsADrainThatTakesTooLong) {
 
 // Its client waits for an answer, whatever it may still send.
 TEST(DaemonDrain, TellsWhoseBodyHasNotComeByTheEndOfADrain) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "limits.drain_s=0.2"}));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient client(port);
@@ -161,7 +155,7 @@ TEST(DaemonDrain, TellsWhoseBodyHasNotComeByTheEndOfADrain) {
 
 // Whoever sends requests here has to see that it will end, also where nothing runs.
 TEST(DaemonDrain, StaysForItsNotice) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_notice_s=1"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "limits.drain_notice_s=1"}));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient kept(port);
@@ -177,7 +171,7 @@ TEST(DaemonDrain, StaysForItsNotice) {
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 1s);
 
-  DaemonProcess impatient(Arguments("fake", {"--set", "limits.drain_notice_s=3600"}));
+  DaemonProcess impatient(DaemonArguments("fake", {"--set", "limits.drain_notice_s=3600"}));
   ASSERT_TRUE(impatient.WaitForOutput("ready"));
   impatient.Signal(SIGTERM);
   ASSERT_TRUE(impatient.WaitForOutput("draining"));
@@ -188,7 +182,7 @@ TEST(DaemonDrain, StaysForItsNotice) {
 // The notice is for those who come; who runs has limits.drain_s.
 TEST(DaemonDrain, EndsWhatRunsAtTheEndOfTheDrainThoughTheNoticeIsLonger) {
   DaemonProcess daemon(
-      Arguments("fake", {"--set", "limits.drain_s=0.2", "--set", "limits.drain_notice_s=4"}));
+      DaemonArguments("fake", {"--set", "limits.drain_s=0.2", "--set", "limits.drain_notice_s=4"}));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient running(port);
@@ -214,7 +208,7 @@ bool BeginLongStream(RawClient* client) {
 // All was computed in time, and in the end all was read.
 TEST(DaemonDrain, ADrainIsCompleteWhereTheLastAnswerIsReadInTheTimeOfItsNotice) {
   DaemonProcess daemon(
-      Arguments("fake", {"--set", "limits.drain_s=0.2", "--set", "limits.drain_notice_s=5"}));
+      DaemonArguments("fake", {"--set", "limits.drain_s=0.2", "--set", "limits.drain_notice_s=5"}));
   RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   ASSERT_TRUE(BeginLongStream(&slow));
@@ -229,7 +223,7 @@ TEST(DaemonDrain, ADrainIsCompleteWhereTheLastAnswerIsReadInTheTimeOfItsNotice) 
 
 // The engine has finished; its client begins to read when those whose time is over are ended.
 TEST(DaemonDrain, ADrainWaitsForAClientThatReadsSlowly) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   const uint16_t port = daemon.Port();
   RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
@@ -250,7 +244,7 @@ TEST(DaemonDrain, ADrainWaitsForAClientThatReadsSlowly) {
 }
 
 TEST(DaemonDrain, ADrainThatCutsAnAnswerShortSaysSo) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.drain_s=0.2"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "limits.drain_s=0.2"}));
   RawClient slow(daemon.Port(), /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   ASSERT_TRUE(BeginLongStream(&slow));
@@ -259,7 +253,7 @@ TEST(DaemonDrain, ADrainThatCutsAnAnswerShortSaysSo) {
 }
 
 TEST(DaemonDrain, ASecondSignalStopsAlsoWhileAnswersAreSent) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   const uint16_t port = daemon.Port();
   RawClient slow(port, /*receive_buffer_bytes=*/64 << 10);
   ASSERT_TRUE(daemon.WaitForOutput("ready"));

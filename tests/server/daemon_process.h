@@ -20,6 +20,15 @@
 
 namespace refrain::testing {
 
+// The daemon's arguments: HTTP on a free port and no gRPC, and `more`.
+inline std::vector<std::string> DaemonArguments(std::string model,
+                                                const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
+                                        "127.0.0.1:0", "--grpc-listen",  ""};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
 // `refraind_fake` as a process of its own, whose output is read through a pipe. For one thread; it
 // is killed with its owner.
 class DaemonProcess {

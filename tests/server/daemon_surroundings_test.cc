@@ -22,6 +22,7 @@
 namespace refrain::server {
 namespace {
 
+using ::refrain::testing::DaemonArguments;
 using ::refrain::testing::DaemonProcess;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
@@ -29,18 +30,12 @@ using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using ::refrain::testing::TemporaryDirectory;
 
-std::vector<std::string> Arguments(std::string model, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
-                                        "127.0.0.1:0", "--grpc-listen",  ""};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
 
 // The usual soft limit, in small.
 TEST(DaemonSurroundings, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
-  DaemonProcess daemon(Arguments("fake"), {.open_files = rlimit{.rlim_cur = 64, .rlim_max = 1024}});
+  DaemonProcess daemon(DaemonArguments("fake"),
+                       {.open_files = rlimit{.rlim_cur = 64, .rlim_max = 1024}});
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   EXPECT_NE(daemon.output().find("fewer connections are taken open_files=1024"), std::string::npos)
@@ -57,7 +52,7 @@ TEST(DaemonSurroundings, OpensMoreConnectionsThanTheSoftLimitOfFiles) {
 TEST(DaemonSurroundings, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   for (const auto& [io_threads, files] : {std::pair<int, rlim_t>{2, 150}, {64, 400}}) {
     DaemonProcess daemon(
-        Arguments("fake", {"--set", "server.io_threads=" + std::to_string(io_threads)}),
+        DaemonArguments("fake", {"--set", "server.io_threads=" + std::to_string(io_threads)}),
         {.open_files = rlimit{.rlim_cur = files, .rlim_max = files}});
     const uint16_t port = daemon.Port();
     ASSERT_TRUE(daemon.WaitForOutput("ready"));
@@ -78,7 +73,7 @@ TEST(DaemonSurroundings, FailsWhereItsThreadsCannotHaveTheirFiles) {
 #ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
   GTEST_SKIP() << "UBSan looks at objects through a pipe, for which no file is left";
 #endif
-  DaemonProcess daemon(Arguments("fake", {"--set", "server.io_threads=64"}),
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "server.io_threads=64"}),
                        {.open_files = rlimit{.rlim_cur = 100, .rlim_max = 100}});
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << daemon.output();
   EXPECT_NE(daemon.output().find("Too many open files"), std::string::npos) << daemon.output();
@@ -98,8 +93,9 @@ TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
   for (bool ready = false; !ready; ++threads) {
     ASSERT_LT(threads, 50);
     const rlim_t addresses = kStackBytes * threads + kStackBytes / 2;
-    DaemonProcess daemon(Arguments("fake", log), {.stack_bytes = rlimit{kStackBytes, kStackBytes},
-                                                  .address_bytes = rlimit{addresses, addresses}});
+    DaemonProcess daemon(DaemonArguments("fake", log),
+                         {.stack_bytes = rlimit{kStackBytes, kStackBytes},
+                          .address_bytes = rlimit{addresses, addresses}});
     ready = daemon.WaitForOutput(" ready ");
     if (ready) break;
     EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << threads << daemon.output();
@@ -109,7 +105,7 @@ TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
 }
 
 TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesMemoryForTheModel) {
-  DaemonProcess daemon(Arguments("huge"));
+  DaemonProcess daemon(DaemonArguments("huge"));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << daemon.output();
   EXPECT_NE(daemon.output().find("ulimit -v"), std::string::npos) << daemon.output();
 }
@@ -117,7 +113,7 @@ TEST(DaemonSurroundings, SaysWhichLimitsThereAreWhereTheSystemRefusesMemoryForTh
 // ulimit -s, LimitSTACK. Kernels take half a megabyte.
 TEST(DaemonSurroundings, ItsThreadsHaveStacksOfTwoMegabytesWhereTheLimitIsSmall) {
   constexpr rlim_t kStackBytes = 512 << 10;
-  DaemonProcess daemon(Arguments("deep"), {.stack_bytes = rlimit{kStackBytes, kStackBytes}});
+  DaemonProcess daemon(DaemonArguments("deep"), {.stack_bytes = rlimit{kStackBytes, kStackBytes}});
   EXPECT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
 }
 
@@ -127,7 +123,7 @@ TEST(DaemonSurroundings, RefusesABodyForWhichThereIsNoMemory) {
   GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
 #endif
   constexpr size_t kBodyBytes = 40 << 20;
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.body_bytes=64MiB"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "limits.body_bytes=64MiB"}));
   const uint16_t port = daemon.Port();
   ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
   const auto ask = [&](const std::string& prompt) {
@@ -151,7 +147,7 @@ TEST(DaemonSurroundings, OutlivesARequestLogThatMayGrowNoMore) {
 #endif
   TemporaryDirectory folder;
   DaemonProcess daemon(
-      Arguments("fake", {"--set", "log.requests_file=" + folder.path() + "/requests.jsonl"}),
+      DaemonArguments("fake", {"--set", "log.requests_file=" + folder.path() + "/requests.jsonl"}),
       {.file_bytes = rlimit{.rlim_cur = 1000, .rlim_max = 1000}});
   RawClient client(daemon.Port());
   for (int i = 0; i < 20; ++i) {
@@ -167,7 +163,7 @@ TEST(DaemonSurroundings, OutlivesARequestLogThatMayGrowNoMore) {
 TEST(DaemonSurroundings, LogsIntoNoOtherFileWhereStandardErrorIsClosed) {
   TemporaryDirectory folder;
   const std::string path = folder.path() + "/requests.jsonl";
-  DaemonProcess daemon(Arguments("fail", {"--set", "log.requests_file=" + path}),
+  DaemonProcess daemon(DaemonArguments("fail", {"--set", "log.requests_file=" + path}),
                        {.closed_stderr = true});
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
   ASSERT_TRUE(std::filesystem::exists(path));
@@ -188,7 +184,7 @@ TEST(DaemonSurroundings, WritesTheRequestLogToStandardOutputThatIsASocket) {
 
   const int room = 4096;
   ::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-  DaemonProcess daemon(Arguments("fake", log), {.stdout_file = ends[1]});
+  DaemonProcess daemon(DaemonArguments("fake", log), {.stdout_file = ends[1]});
   ::close(ends[1]);
   ASSERT_TRUE(daemon.WaitForOutput("ready")) << daemon.output();
   RawClient client(daemon.Port());

@@ -27,6 +27,7 @@
 namespace refrain::server {
 namespace {
 
+using ::refrain::testing::DaemonArguments;
 using ::refrain::testing::DaemonProcess;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
@@ -34,13 +35,6 @@ using ::refrain::testing::RawClient;
 using ::refrain::testing::RawResponse;
 using ::refrain::testing::TemporaryDirectory;
 using namespace std::chrono_literals;
-
-std::vector<std::string> Arguments(std::string model, std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments = {"--model",     std::move(model), "--listen",
-                                        "127.0.0.1:0", "--grpc-listen",  ""};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
 
 int StatusOf(ExitStatus status) { return static_cast<int>(status); }
 
@@ -95,7 +89,7 @@ TEST(Daemon, CheckConfigTouchesNoRequestLog) {
 }
 
 TEST(Daemon, ListensBeforeTheModelIsLoaded) {
-  DaemonProcess daemon(Arguments("slow"));
+  DaemonProcess daemon(DaemonArguments("slow"));
   const uint16_t port = daemon.Port();
   ASSERT_NE(port, 0) << daemon.output();
   RawClient early(port);
@@ -108,7 +102,7 @@ TEST(Daemon, ListensBeforeTheModelIsLoaded) {
 
 // How much the KV cache holds is told where operators look first.
 TEST(Daemon, TellsTheCachesCapacityInTokensWhenReady) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   ASSERT_TRUE(daemon.WaitForOutput(" kv_capacity_tokens=4096")) << daemon.output();
   const size_t ready = daemon.output().find(" ready ");
   ASSERT_NE(ready, std::string::npos);
@@ -118,22 +112,22 @@ TEST(Daemon, TellsTheCachesCapacityInTokensWhenReady) {
 }
 
 TEST(Daemon, FailsWhenTheModelCannotBeLoaded) {
-  DaemonProcess daemon(Arguments("fail"));
+  DaemonProcess daemon(DaemonArguments("fail"));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(daemon.output().find("no such model: fail"), std::string::npos);
 }
 
 TEST(Daemon, FailsWhenItCannotListen) {
-  DaemonProcess daemon(Arguments("fake", {"--listen", "203.0.113.1:1"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--listen", "203.0.113.1:1"}));
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(daemon.output().find("cannot listen on 203.0.113.1:1"), std::string::npos);
 }
 
 // Two daemons on one machine: the second one is told which key to change.
 TEST(Daemon, NamesTheKeyOfAPortThatIsTaken) {
-  DaemonProcess first(Arguments("fake"));
+  DaemonProcess first(DaemonArguments("fake"));
   const std::string taken = "127.0.0.1:" + std::to_string(first.Port());
-  DaemonProcess second(Arguments("fake", {"--listen", taken}));
+  DaemonProcess second(DaemonArguments("fake", {"--listen", taken}));
   EXPECT_EQ(second.Wait(), StatusOf(ExitStatus::kFailed));
   EXPECT_NE(second.output().find("server.http_listen: cannot listen on " + taken),
             std::string::npos)
@@ -141,7 +135,7 @@ TEST(Daemon, NamesTheKeyOfAPortThatIsTaken) {
 }
 
 TEST(Daemon, EndsAtOnceWhenNothingRuns) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   daemon.Signal(SIGINT);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk));
@@ -150,7 +144,7 @@ TEST(Daemon, EndsAtOnceWhenNothingRuns) {
 // As `docker pause` does. What a client sent in time is there when the process goes on, and so is
 // the end of the idle time.
 TEST(Daemon, AnswersWhatCameBeforeTheIdleLimitThoughItWasStopped) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "limits.http_idle_s=0.3"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "limits.http_idle_s=0.3"}));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   for (int i = 0; i < 3; ++i) {
@@ -165,8 +159,8 @@ TEST(Daemon, AnswersWhatCameBeforeTheIdleLimitThoughItWasStopped) {
 
 TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {
   for (const bool ends : {true, false}) {
-    DaemonProcess daemon(
-        Arguments("fake", {"--set", ends ? "limits.http_idle_s=0.2" : "limits.http_idle_s=0"}));
+    DaemonProcess daemon(DaemonArguments(
+        "fake", {"--set", ends ? "limits.http_idle_s=0.2" : "limits.http_idle_s=0"}));
     RawClient client(daemon.Port());
     EXPECT_EQ(client.ReadEnd(ends ? 10s : 500ms), ends);
   }
@@ -174,7 +168,7 @@ TEST(Daemon, EndsIdleHttpConnectionsAsConfigured) {
 
 // Also more often than is possible: rounded down it would be never.
 TEST(Daemon, PingsStreamsAsConfigured) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "http.sse_ping_s=0.0005"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "http.sse_ping_s=0.0005"}));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput(" ready "));
   client.Send(PostRequest("/v1/completions", R"({"prompt":"[[hold]]","stream":true})"));
@@ -183,8 +177,8 @@ TEST(Daemon, PingsStreamsAsConfigured) {
 
 TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
   DaemonProcess daemon(
-      Arguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",
-                         "--set", "limits.grpc_idle_s=3"}));
+      DaemonArguments("fake", {"--grpc-listen", "127.0.0.1:0", "--set", "limits.grpc_connections=1",
+                               "--set", "limits.grpc_idle_s=3"}));
   const uint16_t port = daemon.GrpcPort();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   RawClient first(port);
@@ -197,7 +191,7 @@ TEST(Daemon, BoundsGrpcConnectionsAndEndsIdleOnesAsConfigured) {
 
 // As `| less` that nobody scrolls, or a collector that hangs.
 TEST(Daemon, AnswersAndEndsWhereNobodyReadsItsLog) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "log.level=debug"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "log.level=debug"}));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   for (int i = 0; i < 1500; ++i) {
@@ -231,7 +225,7 @@ TEST(Daemon, TellsHowManyKeysThereAre) {
   const std::string keys = folder.path() + "/keys";
   DaemonProcess make({"make-key", "--file", keys, "--name", "a"});
   ASSERT_EQ(make.Wait(), 0) << make.output();
-  DaemonProcess daemon(Arguments("fake", {"--set", "auth.keys_file=" + keys}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "auth.keys_file=" + keys}));
   ASSERT_TRUE(daemon.WaitForOutput(" info keys count=1")) << daemon.output();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::ofstream(keys, std::ios::trunc).close();
@@ -252,7 +246,7 @@ TEST(Daemon, WarnsOfACertificateThatHasExpired) {
   };
   write(testing::MakeCertificate("localhost", -60));
   DaemonProcess daemon(
-      Arguments("fake", {"--set", "tls.cert_file=" + cert, "--set", "tls.key_file=" + key}));
+      DaemonArguments("fake", {"--set", "tls.cert_file=" + cert, "--set", "tls.key_file=" + key}));
   ASSERT_TRUE(daemon.WaitForOutput(" warn the TLS certificate has expired")) << daemon.output();
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   write(testing::MakeCertificate("localhost"));
@@ -263,7 +257,7 @@ TEST(Daemon, WarnsOfACertificateThatHasExpired) {
 }
 
 TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::string body = R"({"prompt":"a")";
@@ -275,7 +269,7 @@ TEST(Daemon, SaysWhenItLogsNoMoreUnknownFields) {
 }
 
 TEST(Daemon, LogsAnUnknownFieldOnce) {
-  DaemonProcess daemon(Arguments("fake"));
+  DaemonProcess daemon(DaemonArguments("fake"));
   RawClient client(daemon.Port());
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   for (const char* field : {"made_up", "made_up", "another"}) {
@@ -293,7 +287,7 @@ TEST(Daemon, LogsAnUnknownFieldOnce) {
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {
   for (const bool debug : {false, true}) {
     DaemonProcess daemon(
-        Arguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));
+        DaemonArguments("fake", {"--set", debug ? "server.debug=on" : "server.debug=off"}));
     const uint16_t port = daemon.Port();
     ASSERT_TRUE(daemon.WaitForOutput("ready"));
     RawClient client(port);
@@ -319,7 +313,7 @@ TEST(Daemon, TellsTheServiceManagerWhenItIsReadyAndWhenItStops) {
       return length < 0 ? std::string("nothing") : std::string(text, length);
     };
     ::setenv("NOTIFY_SOCKET", name.c_str(), 1);
-    DaemonProcess daemon(Arguments("fake"));
+    DaemonProcess daemon(DaemonArguments("fake"));
     ::unsetenv("NOTIFY_SOCKET");
     EXPECT_EQ(receive(), "READY=1");
     daemon.Signal(SIGTERM);
@@ -331,7 +325,7 @@ TEST(Daemon, TellsTheServiceManagerWhenItIsReadyAndWhenItStops) {
 }
 
 TEST(Daemon, LogsJsonLinesOnRequest) {
-  DaemonProcess daemon(Arguments("fake", {"--set", "log.format=json"}));
+  DaemonProcess daemon(DaemonArguments("fake", {"--set", "log.format=json"}));
   ASSERT_TRUE(daemon.WaitForOutput("\"event\":\"ready\",\"model\":\"fake-model\""))
       << daemon.output();
   const std::string number = "\"max_context_tokens\":";
