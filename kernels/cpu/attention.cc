@@ -291,8 +291,9 @@ AttentionKernels AttentionKernelsOf(Isa isa) {
     case Isa::kAvxVnni:
       return Avx2AttentionKernels();
     case Isa::kAvx512:
-    case Isa::kAvx512Vnni:
       return Avx512AttentionKernels();
+    case Isa::kAvx512Vnni:
+      return Avx512VnniAttentionKernels();
     case Isa::kAvx512Bf16:
       return Avx512Bf16AttentionKernels();
     case Isa::kAmx:

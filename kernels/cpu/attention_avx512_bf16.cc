@@ -6,16 +6,15 @@ namespace refrain::kernels::cpu {
 namespace {
 
 void Segment(const SegmentArgs& a) {
-  // f32 and f16 keep their precision: rounding them to bf16 would cost more than it gives.
-  if (a.type != KvElementType::kBF16Pairs) return Avx512AttentionKernels().segment(a);
+  // f16 as at the level below: rounding it to bf16 would cost more than it gives.
+  if (a.type != KvElementType::kBF16Pairs) return Avx512VnniAttentionKernels().segment(a);
   AttentionDot<HardwareBf16>::Segment(a);
 }
 
 }  // namespace
 
 AttentionKernels Avx512Bf16AttentionKernels() {
-  AttentionKernels kernels = Avx512AttentionKernels();
-  kernels.uses_pairs = true;
+  AttentionKernels kernels = Avx512VnniAttentionKernels();
   kernels.segment = Segment;
   return kernels;
 }

@@ -45,6 +45,10 @@ inline constexpr int kQueryPadElements = 32;
 // With bf16 dot instructions, rows over K and V in bf16 are rounded to bf16 too, q as it comes and
 // weights before they are summed up, and a link of the chains is one pair: of elements 2i and 2i +
 // 1 of the head, of keys 2j and 2j + 1 counted from segment_begin.
+//
+// With dot products of words, and unless `any_row_count`, many rows over K and V in f16 or bf16 are
+// computed with integers (attention_words.h): what a row rounds then hangs on the keys beside its
+// own in a tile, too.
 struct SegmentArgs {
   // sizes
   KvElementType type;
@@ -110,7 +114,9 @@ struct AttentionKernels {
 AttentionKernels PortableAttentionKernels();
 AttentionKernels Avx2AttentionKernels();
 AttentionKernels Avx512AttentionKernels();
-AttentionKernels Avx512Bf16AttentionKernels();  // those of kAvx512 but over K and V in bf16
+// Those of kAvx512 but of many rows over K and V in f16 and bf16.
+AttentionKernels Avx512VnniAttentionKernels();
+AttentionKernels Avx512Bf16AttentionKernels();  // those of kAvx512Vnni but over K and V in bf16
 AttentionKernels AmxAttentionKernels();         // and AMX tiles where rows are many
 
 }  // namespace refrain::kernels::cpu

@@ -32,6 +32,50 @@ struct WeightsAsF32 {
   static F Power(F x) { return Exp2<S>(x); }
 };
 
+// The scores of a segment's rows.
+template <class S>
+class ScoreRows {
+ public:
+  // The rows are gone over this many vectors at once, counted from the segment's begin.
+  static constexpr int kKeysAtOnce = 4 * S::kLanes;
+
+  // The keys that a row sees, from the segment's begin.
+  struct Keys {
+    int begin, end;
+    bool none() const { return end <= begin; }
+    // Whole groups of vectors.
+    int first() const { return begin / kKeysAtOnce * kKeysAtOnce; }
+    int last() const { return DivideUp(end, kKeysAtOnce) * kKeysAtOnce; }
+  };
+  static Keys KeysOf(const SegmentArgs& a, int row) {
+    return {a.begin - a.segment_begin, Least(a.row_limits[row], a.hi) - a.segment_begin};
+  }
+  static float* Scores(const SegmentArgs& a, int row) {
+    return a.scores + row * static_cast<int64_t>(kScoreStride);
+  }
+
+  // What is around the keys of `row` in their groups of vectors, or outside its window, becomes
+  // -infinity.
+  static void HideUnseen(const SegmentArgs& a, int row, const Keys& keys) {
+    float* const scores = Scores(a, row);
+    for (int i = keys.first(); i < keys.begin; ++i) scores[i] = MinusInfinity();
+    for (int i = keys.end; i < keys.last(); ++i) scores[i] = MinusInfinity();
+    if (a.row_oldest == nullptr) return;
+    const auto unseen = S::Set1(MinusInfinity());
+    for (int i = keys.first(); i < keys.last(); i += S::kLanes) {
+      S::Store(scores + i,
+               S::WhereAbove(a.positions + i, a.row_oldest[row], S::Load(scores + i), unseen));
+    }
+  }
+
+  static bool AnyNaN(const float* scores, int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      if (scores[i] != scores[i]) return true;
+    }
+    return false;
+  }
+};
+
 // W: how weights are kept, with the functions of WeightsAsF32.
 template <class S, class W = WeightsAsF32<S>>
 class AttentionSoftmax {
@@ -50,48 +94,19 @@ class AttentionSoftmax {
 
  private:
   using F = typename S::F;
+  using Rows = ScoreRows<S>;
+  using Keys = typename Rows::Keys;
   static constexpr int L = S::kLanes;
-  // The rows are gone over this many vectors at once, counted from the segment's begin.
-  static constexpr int kSoftmaxKeys = 4 * L;
+  static constexpr int kSoftmaxKeys = Rows::kKeysAtOnce;
   static constexpr int kRowsAtOnce = 4;
-
-  static bool AnyNaN(const float* scores, int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      if (scores[i] != scores[i]) return true;
-    }
-    return false;
-  }
-
-  // The keys that a row sees, from the segment's begin.
-  struct Keys {
-    int begin, end;
-    bool none() const { return end <= begin; }
-    // Whole groups of vectors.
-    int first() const { return begin / kSoftmaxKeys * kSoftmaxKeys; }
-    int last() const { return DivideUp(end, kSoftmaxKeys) * kSoftmaxKeys; }
-  };
-  static Keys KeysOf(const SegmentArgs& a, int row) {
-    return {a.begin - a.segment_begin, Least(a.row_limits[row], a.hi) - a.segment_begin};
-  }
-  static float* Scores(const SegmentArgs& a, int row) {
-    return a.scores + row * static_cast<int64_t>(kScoreStride);
-  }
 
   // Of the row's scores, after what is around its keys in their groups of vectors has become
   // -infinity.
   static float Maximum(const SegmentArgs& a, int row) {
-    const Keys keys = KeysOf(a, row);
+    const Keys keys = Rows::KeysOf(a, row);
     if (keys.none()) return MinusInfinity();
-    float* const scores = Scores(a, row);
-    for (int i = keys.first(); i < keys.begin; ++i) scores[i] = MinusInfinity();
-    for (int i = keys.end; i < keys.last(); ++i) scores[i] = MinusInfinity();
-    if (a.row_oldest != nullptr) {
-      const F unseen = S::Set1(MinusInfinity());
-      for (int i = keys.first(); i < keys.last(); i += L) {
-        S::Store(scores + i,
-                 S::WhereAbove(a.positions + i, a.row_oldest[row], S::Load(scores + i), unseen));
-      }
-    }
+    Rows::HideUnseen(a, row, keys);
+    const float* const scores = Rows::Scores(a, row);
     F max[4];
     for (int v = 0; v < 4; ++v) max[v] = S::Load(scores + keys.first() + v * L);
     for (int i = keys.first() + kSoftmaxKeys; i < keys.last(); i += kSoftmaxKeys) {
@@ -103,13 +118,13 @@ class AttentionSoftmax {
 
   // The row's scores to weights, given its maximum. Returns their sum.
   static float Weights(const SegmentArgs& a, int row, float m) {
-    const Keys keys = KeysOf(a, row);
-    float* const scores = Scores(a, row);
+    const Keys keys = Rows::KeysOf(a, row);
+    float* const scores = Rows::Scores(a, row);
     const int hi = a.hi - a.segment_begin;
     float n = 0.0f;
     if (m != MinusInfinity()) {
       n = Weights(scores, keys, m);
-    } else if (AnyNaN(scores, keys.begin, keys.end)) {
+    } else if (Rows::AnyNaN(scores, keys.begin, keys.end)) {
       // There are NaN, behind which the comparisons lose what was greater.
       n = __builtin_nanf("");
     }

@@ -201,7 +201,8 @@ class Bench {
   std::vector<std::pair<std::string, double>> AllFlopsPerSecond() {
     std::vector<std::pair<std::string, double>> rates;
     for (const Arithmetic arithmetic :
-         {Arithmetic::kF32, Arithmetic::kBf16Dots, Arithmetic::kBf16Tiles}) {
+         {Arithmetic::kF32, Arithmetic::kWords, Arithmetic::kBf16Dots, Arithmetic::kBf16Tiles}) {
+      if (arithmetic == Arithmetic::kWords && isa_ < cpu::Isa::kAvx512Vnni) break;
       if (arithmetic == Arithmetic::kBf16Dots && isa_ < cpu::Isa::kAvx512Bf16) break;
       if (arithmetic == Arithmetic::kBf16Tiles && isa_ < cpu::Isa::kAmx) break;
       rates.emplace_back(Name(arithmetic), FlopsPerSecond(pool_, isa_, arithmetic, options_.clock));

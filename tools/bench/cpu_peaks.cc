@@ -79,6 +79,20 @@ __attribute__((target("avx512f,avx512bf16"))) void Bf16DotRounds(int64_t rounds)
   for (__m512& sum : sums) asm volatile("" : : "v"(sum));
 }
 
+__attribute__((target("avx512f,avx512vnni"))) void WordRounds(int64_t rounds) {
+  __m512i sums[16];
+  for (__m512i& sum : sums) {
+    sum = _mm512_setzero_si512();
+    asm("" : "+v"(sum));
+  }
+  const __m512i ones = _mm512_set1_epi32(0x00010001);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
+    for (__m512i& sum : sums) sum = _mm512_dpwssd_epi32(sum, ones, ones);
+  }
+  for (__m512i& sum : sums) asm volatile("" : : "v"(sum));
+}
+
 using Tiles = kernels::cpu::HardwareTiles;
 
 void ConfigureTiles() {
@@ -128,6 +142,8 @@ Rounds RoundsOf(Arithmetic arithmetic, Isa isa) {
       return {Int8TileRounds, kMultiplyAddRounds / 16, 4.0 * 16 * 16 * 64 * 2};
     case Arithmetic::kBf16Dots:
       return {Bf16DotRounds, kMultiplyAddRounds, 16.0 * 16 * 2 * 2};
+    case Arithmetic::kWords:
+      return {WordRounds, kMultiplyAddRounds, 16.0 * 16 * 2 * 2};
     case Arithmetic::kF32:
       break;
   }
@@ -141,7 +157,10 @@ Rounds RoundsOf(Arithmetic arithmetic, Isa isa) {
 Arithmetic AttentionArithmetic(Isa isa, kernels::DType kv, bool reproducible) {
   // fp8 is widened to bf16.
   const bool bf16 = kv == kernels::DType::kBF16 || kv == kernels::DType::kF8E4M3;
-  if (!bf16 || isa < Isa::kAvx512Bf16) return Arithmetic::kF32;
+  if (!bf16 || isa < Isa::kAvx512Bf16) {
+    const bool words = isa >= Isa::kAvx512Vnni && kv != kernels::DType::kF32 && !reproducible;
+    return words ? Arithmetic::kWords : Arithmetic::kF32;
+  }
   return isa >= Isa::kAmx && !reproducible ? Arithmetic::kBf16Tiles : Arithmetic::kBf16Dots;
 }
 
@@ -149,6 +168,8 @@ const char* Name(Arithmetic arithmetic) {
   switch (arithmetic) {
     case Arithmetic::kF32:
       return "f32 multiply-add";
+    case Arithmetic::kWords:
+      return "16-bit dot product";
     case Arithmetic::kBf16Dots:
       return "bf16 dot product";
     case Arithmetic::kBf16Tiles:

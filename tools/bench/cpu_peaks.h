@@ -18,9 +18,9 @@ enum class Clock { kWall, kCpu };
 
 double Seconds(Clock clock);
 
-// The multiply-adds that a product is made of: f32 vectors, pairs of bf16 by AVX-512 BF16, or tiles
-// of bf16 or of bytes by AMX.
-enum class Arithmetic { kF32, kBf16Dots, kBf16Tiles, kInt8Tiles };
+// The multiply-adds that a product is made of: f32 vectors, pairs of 16-bit integers by AVX-512
+// VNNI, pairs of bf16 by AVX-512 BF16, or tiles of bf16 or of bytes by AMX.
+enum class Arithmetic { kF32, kWords, kBf16Dots, kBf16Tiles, kInt8Tiles };
 
 // What attention over such K and V is computed with at a level, where rows are many.
 Arithmetic AttentionArithmetic(kernels::cpu::Isa isa, kernels::DType kv, bool reproducible);

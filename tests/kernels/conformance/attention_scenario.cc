@@ -105,6 +105,7 @@ void AttentionScenario::Finish() {
 
 void AttentionScenario::MakeScoresWhole() {
   pool_.MakeKeysWhole();
+  pool_.MakeValuesShort();
   scale_ = std::numbers::ln2_v<float>;
   // Four elements of each head are 1 or -1, others each time.
   constexpr int kElements = 4;

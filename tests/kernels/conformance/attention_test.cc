@@ -55,8 +55,9 @@ std::vector<AttentionCase> Cases() {
 
 // Rounding q and a weight to bf16 moves the weight by up to 2^-9 each, times the size of the score
 // (about 2 here), at random: 2^-9 or so of the length of an output row, a few times that in the
-// worst of thousands. A key too many or too few is 2^-5 of it.
-constexpr double kBf16Rounding = 0x1p-6;
+// worst of thousands. A key too many or too few is 2^-5 of it. Words of 11 bits or more, of which a
+// row, a key or a tile's elements share the scale, lose less.
+constexpr double kRounding = 0x1p-6;
 
 using Param = std::tuple<AttentionCase, Scenario>;
 
@@ -69,7 +70,7 @@ void AttendEverywhere(AttentionScenario& scenario, bool reproducible, bool round
                       const Fn& fn) {
   std::vector<float> got;
   for (const AttentionLevel& level : AttentionLevels()) {
-    if (level.RoundsRows(kv) != rounding) continue;
+    if (level.Rounds(kv, reproducible) != rounding) continue;
     for (const AttentionMode mode : {AttentionMode::kTwoPhase, AttentionMode::kPaged}) {
       SCOPED_TRACE(level.name() + (mode == AttentionMode::kPaged ? " paged" : "") +
                    (reproducible ? " reproducible" : ""));
@@ -112,7 +113,7 @@ TEST_P(AttentionConformance, NaNStaysNaNAndInItsRow) {
         got[i] = want[i];
       }
       if (rounding) {
-        ExpectRowsClose(got, want, head_dim, kBf16Rounding);
+        ExpectRowsClose(got, want, head_dim, kRounding);
       } else {
         ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
       }
@@ -140,7 +141,7 @@ TEST_P(AttentionConformance, AKeyThatIsNoFiniteNumberHarmsOnlyRowsThatSeeIt) {
       const auto check = [&](const std::vector<float>& got) {
         if (rounding) {
           ExpectRowsClose(mark(got), mark(want), static_cast<size_t>(test_case.shape.head_dim),
-                          kBf16Rounding);
+                          kRounding);
         } else {
           ExpectClose(mark(got), mark(want), test_case.tolerance, test_case.tolerance);
         }
@@ -180,8 +181,8 @@ TEST_P(AttentionConformance, ComputesNoRowThatNobodyWants) {
       ASSERT_EQ(got[i], kUntouched) << "element " << i;
       got[i] = want[i];
     }
-    if (level.RoundsRows(test_case.shape.kv_dtype)) {
-      ExpectRowsClose(got, want, test_case.shape.head_dim, kBf16Rounding);
+    if (level.Rounds(test_case.shape.kv_dtype, false)) {
+      ExpectRowsClose(got, want, test_case.shape.head_dim, kRounding);
     } else {
       ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
     }
@@ -199,7 +200,7 @@ TEST_P(AttentionWithKeysLeftOut, MatchesTheReference) {
   for (const bool rounding : {false, true}) {
     const auto check = [&](const std::vector<float>& got) {
       if (rounding) {
-        ExpectRowsClose(got, want, test_case.shape.head_dim, kBf16Rounding);
+        ExpectRowsClose(got, want, test_case.shape.head_dim, kRounding);
       } else {
         ExpectClose(got, want, test_case.tolerance, test_case.tolerance);
       }
@@ -277,8 +278,8 @@ TEST(AttentionOfManySlots, MatchesTheReference) {
         ChunkAttentionArgs args = scenario.Args(got);
         args.reproducible = reproducible;
         level.On(3).Attend(args);
-        if (level.RoundsRows(kv)) {
-          ExpectRowsClose(got, want, shape.head_dim, kBf16Rounding);
+        if (level.Rounds(kv, reproducible)) {
+          ExpectRowsClose(got, want, shape.head_dim, kRounding);
         } else {
           ExpectClose(got, want, 2e-5, 2e-5);
         }
@@ -287,10 +288,11 @@ TEST(AttentionOfManySlots, MatchesTheReference) {
   }
 }
 
-// Levels with bf16 dot instructions over K and V in bf16, or widened to it.
-class AttentionBf16 : public testing::TestWithParam<Param> {
+// Levels that round: with bf16 dot instructions over K and V in bf16, or widened to it, and with dot
+// products of words.
+class AttentionRounded : public testing::TestWithParam<Param> {
  protected:
-  AttentionBf16() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}
+  AttentionRounded() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}
 
   const AttentionCase& test_case() const { return std::get<0>(GetParam()); }
 
@@ -308,31 +310,30 @@ class AttentionBf16 : public testing::TestWithParam<Param> {
   AttentionScenario scenario_;
 };
 
-// On scores and weights that bf16 holds exactly it is no less exact than the other levels.
-TEST_P(AttentionBf16, MatchesTheReferenceOnWholeScores) {
+// On scores, weights and values that need few bits it is no less exact than the other levels.
+TEST_P(AttentionRounded, MatchesTheReferenceOnWholeScores) {
   scenario_.MakeScoresWhole();
   Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
     ExpectClose(got, want, test_case().tolerance, test_case().tolerance);
   });
 }
 
-TEST_P(AttentionBf16, StaysWithinItsRounding) {
+TEST_P(AttentionRounded, StaysWithinItsRounding) {
   Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
-    ExpectRowsClose(got, want, test_case().shape.head_dim, kBf16Rounding);
+    ExpectRowsClose(got, want, test_case().shape.head_dim, kRounding);
   });
 }
 
-std::vector<AttentionCase> Bf16Cases() {
+std::vector<AttentionCase> RoundedCases() {
   std::vector<AttentionCase> cases;
   for (const AttentionCase& c : Cases()) {
-    const DType kv = c.shape.kv_dtype;
-    if (kv == DType::kBF16 || kv == DType::kF8E4M3) cases.push_back(c);
+    if (c.shape.kv_dtype != DType::kF32) cases.push_back(c);
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, AttentionBf16,
-                         testing::Combine(testing::ValuesIn(Bf16Cases()), kScenarios), CaseName);
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionRounded,
+                         testing::Combine(testing::ValuesIn(RoundedCases()), kScenarios), CaseName);
 
 // K and V in fp8 are numbers of bf16: over these every level gives the same bits.
 class AttentionE4m3 : public testing::TestWithParam<Param> {};

@@ -84,6 +84,13 @@ void KvPool::MakeKeysWhole() {
   });
 }
 
+void KvPool::MakeValuesShort() {
+  ForElements([&](const KvElement& at) {
+    const float value = LoadValue(view_, at);
+    if (!std::isnan(value)) StoreValue(view_, at, std::round(value * 64) / 64);
+  });
+}
+
 std::vector<float> KvPool::AllElements() const {
   std::vector<float> all;
   const auto append = [&](float x) { all.push_back(std::isnan(x) ? 1e9f : x); };

@@ -40,6 +40,8 @@ class KvPool {
 
   // K of every token becomes -1, 0 or 1, whichever is nearest.
   void MakeKeysWhole();
+  // V of every token becomes a multiple of 1/64, or stays one of something greater.
+  void MakeValuesShort();
 
   // Every element, NaN written as 1e9: [num_chunks, num_layers, {K, V}, heads, tokens, head_dim].
   std::vector<float> AllElements() const;

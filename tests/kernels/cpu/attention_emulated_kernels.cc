@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention_amx_tile.h"
 #include "kernels/cpu/attention_dot.h"
+#include "kernels/cpu/attention_words.h"
 #include "tests/kernels/cpu/emulated_instructions.h"
 
 // Compiled with wide instructions, see emulated_instructions.h.
@@ -23,8 +24,13 @@ void AddToAllThreads(const EmulatedTileLog& log) {
   if (log.in_use) __atomic_store_n(&all_threads.in_use, true, __ATOMIC_RELAXED);
 }
 
+void SegmentByWords(const SegmentArgs& a) {
+  if (!AttentionWords<EmulatedVnni>::Takes(a)) return Avx512AttentionKernels().segment(a);
+  AttentionWords<EmulatedVnni>::Segment(a);
+}
+
 void SegmentByDot(const SegmentArgs& a) {
-  if (a.type != KvElementType::kBF16Pairs) return Avx512AttentionKernels().segment(a);
+  if (a.type != KvElementType::kBF16Pairs) return SegmentByWords(a);
   AttentionDot<EmulatedBf16>::Segment(a);
 }
 
@@ -36,9 +42,15 @@ void SegmentByTiles(const SegmentArgs& a) {
 
 }  // namespace
 
-AttentionKernels EmulatedBf16AttentionKernels() {
+AttentionKernels EmulatedVnniAttentionKernels() {
   AttentionKernels kernels = Avx512AttentionKernels();
   kernels.uses_pairs = true;
+  kernels.segment = SegmentByWords;
+  return kernels;
+}
+
+AttentionKernels EmulatedBf16AttentionKernels() {
+  AttentionKernels kernels = EmulatedVnniAttentionKernels();
   kernels.segment = SegmentByDot;
   return kernels;
 }

@@ -6,8 +6,10 @@
 
 namespace refrain::kernels::cpu {
 
-// The attention kernels of kAvx512Bf16 and kAmx compiled from the same source as the real ones over
-// the instructions of emulated_instructions.h. Both need AVX-512 F, BW, DQ and VL to run.
+// The attention kernels of kAvx512Vnni, kAvx512Bf16 and kAmx compiled from the same source as the
+// real ones over the instructions of emulated_instructions.h. All need AVX-512 F, BW, DQ and VL to
+// run.
+AttentionKernels EmulatedVnniAttentionKernels();
 AttentionKernels EmulatedBf16AttentionKernels();
 AttentionKernels EmulatedAmxAttentionKernels();
 

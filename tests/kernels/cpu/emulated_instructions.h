@@ -10,10 +10,10 @@
 #include "kernels/cpu/amx_tiles.h"
 #include "tests/kernels/cpu/emulated_tile_log.h"
 
-// vdpbf16ps, vcvtne2ps2bf16 and the AMX tile instructions in software, written from Intel's manual
+// vpdpwssd, vdpbf16ps, vcvtne2ps2bf16 and the AMX tile instructions in software, written from Intel's manual
 // (rounding to nearest even, denormals as zero, order of sums, shapes of tiles), for the templates
 // that kernels are. They test the kernels' logic on machines without these instructions; they do
-// not show that real hardware agrees. Need AVX-512 F and DQ.
+// not show that real hardware agrees. Need AVX-512 F, BW and DQ.
 //
 // For files that are compiled wide: no standard library here but its C part, so that no inline
 // function of it is compiled wide for the whole test program.
@@ -66,6 +66,13 @@ struct EmulatedBf16 {
     const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     return _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+  }
+};
+
+// "VPDPWSSD": sums wrap around.
+struct EmulatedVnni {
+  static __m512i Dot(__m512i sums, __m512i x, __m512i w) {
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(x, w));
   }
 };
 

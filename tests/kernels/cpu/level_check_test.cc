@@ -28,6 +28,7 @@ TEST(LevelCheckTest, PassesEveryLevelOfThisMachine) {
 
 TEST(LevelCheckTest, PassesEmulatedLevels) {
   if (!HasAvx512()) GTEST_SKIP() << "emulated with AVX-512";
+  EXPECT_EQ(CheckAttention(EmulatedVnniAttentionKernels()), absl::OkStatus());
   EXPECT_EQ(CheckAttention(EmulatedBf16AttentionKernels()), absl::OkStatus());
   EXPECT_EQ(CheckAttention(EmulatedAmxAttentionKernels()), absl::OkStatus());
   EXPECT_GT(TakeAttentionTileLog().dots, 0);
