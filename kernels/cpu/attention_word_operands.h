@@ -17,35 +17,33 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-// Bits of magnitude of q and of K: the sum of head_dim products stays below 2^31.
-struct WordBits {
-  int q, k;
-
-  explicit WordBits(int head_dim) {
-    int sum = 31;
-    while (1 << (31 - sum) < head_dim) --sum;
-    k = Least((sum + 1) / 2, 15);
-    q = Least(sum / 2, 15);
-  }
-};
-// Of V, and the greatest weight: 2^14 (2^11 - 1) kTileKeys < 2^31.
+// Bits of magnitude of K. Sums of products stay below 2^31 as the magnitudes of a row of q sum up to
+// less than 2^kQueryBits: where a few elements are far greater than the others, which is usual,
+// that leaves more bits to all than a bound of each would.
+inline constexpr int kKeyBits = 14;
+inline constexpr int kQueryBits = 17;
+// Of V, and of the greatest weight: 2^14 (2^11 - 1) kTileKeys < 2^31.
 inline constexpr int kValueBits = 11;
 inline constexpr int kWeightBits = 14;
 
-// Powers of two: `up` turns numbers of magnitude up to `largest` into integers of `bits` bits, and
-// `down` is 1 / up. Of what lies below 2^-100 nothing is left.
+// The greatest powers of two of which numbers of magnitude up to x are less than 2^bits, also
+// rounded, or 256 of them that x is the sum of. NaN and infinity stay what they are; of what lies
+// below 2^-100 nothing is left.
+inline __m512 UnitExponent(__m512 x, int bits) {
+  const float slack = 1.0f + 1.0f / static_cast<float>(1 << Least(bits, 9));
+  const __m512 exponent = _mm512_getexp_ps(_mm512_mul_ps(x, _mm512_set1_ps(slack)));
+  return _mm512_max_ps(_mm512_set1_ps(-100.0f),  // the second operand where there is NaN
+                       _mm512_sub_ps(exponent, _mm512_set1_ps(static_cast<float>(bits - 1))));
+}
+
+// `up` turns numbers into integers, and `down` is 1 / up.
 struct WordScales {
   __m512 up, down;
 
-  WordScales(__m512 largest, int bits) {
-    // Rounding may not reach 2^bits.
-    const __m512 reached = _mm512_mul_ps(
-        largest, _mm512_set1_ps(1.0f + 1.0f / static_cast<float>(1 << Least(bits, 15))));
-    // The second operand where there is NaN.
-    const __m512 exponent = _mm512_max_ps(_mm512_set1_ps(-100.0f), _mm512_getexp_ps(reached));
-    const __m512 shift = _mm512_sub_ps(_mm512_set1_ps(static_cast<float>(bits - 1)), exponent);
-    up = _mm512_scalef_ps(_mm512_set1_ps(1.0f), shift);
-    down = _mm512_scalef_ps(_mm512_set1_ps(1.0f), _mm512_sub_ps(_mm512_setzero_ps(), shift));
+  explicit WordScales(__m512 exponent) {
+    const __m512 one = _mm512_set1_ps(1.0f);
+    up = _mm512_scalef_ps(one, _mm512_sub_ps(_mm512_setzero_ps(), exponent));
+    down = _mm512_scalef_ps(one, exponent);
   }
 };
 
@@ -189,7 +187,6 @@ class WordOperands {
   static int QueryStride(const SegmentArgs& a) { return a.head_dim / 2 + 16; }
 
   static void Queries(const SegmentArgs& a) {
-    const WordBits bits(a.head_dim);
     auto* out = reinterpret_cast<uint32_t*>(a.q_pairs);
     // The even elements of two vectors, then the odd ones.
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
@@ -197,15 +194,18 @@ class WordOperands {
     const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
     for (int r = 0; r < a.num_rows; ++r, out += QueryStride(a)) {
       const float* const q = a.q + r * a.q_stride;
-      // By its bits, above which are only those of NaN.
-      __m512i greatest = _mm512_setzero_si512();
       const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+      __m512i greatest = _mm512_setzero_si512();  // by the bits: above them are those of NaN
+      __m512 sum = _mm512_setzero_ps();
       for (int i = 0; i < a.head_dim; i += 16) {
-        greatest = _mm512_max_epu32(greatest,
-                                    _mm512_and_si512(_mm512_loadu_si512(q + i), magnitude));
+        const __m512i x = _mm512_and_si512(_mm512_loadu_si512(q + i), magnitude);
+        greatest = _mm512_max_epu32(greatest, x);
+        sum = _mm512_add_ps(sum, _mm512_castsi512_ps(x));
       }
       const auto largest = static_cast<int>(_mm512_reduce_max_epu32(greatest));
-      const WordScales scales(_mm512_castsi512_ps(_mm512_set1_epi32(largest)), bits.q);
+      const WordScales scales(_mm512_max_ps(
+          UnitExponent(_mm512_castsi512_ps(_mm512_set1_epi32(largest)), 15),
+          UnitExponent(_mm512_set1_ps(_mm512_reduce_add_ps(sum)), kQueryBits)));
       for (int i = 0; i < a.head_dim; i += 32) {
         const __m512 low = _mm512_loadu_ps(q + i);
         const __m512 high =
@@ -254,11 +254,10 @@ class WordOperands {
   template <class Loader>
   static void PackKeys(const SegmentArgs& a, const Loader keys, int count, int at, float* scales) {
     const int pairs = a.head_dim / 2;
-    const WordBits bits(a.head_dim);
     auto* const out = reinterpret_cast<uint32_t*>(a.k_tile) + at;
     __m512 even, odd;
     for (int j = 0; j < count; j += 16) {
-      const WordScales by(keys.Greatest(a.head_dim, j), bits.k);
+      const WordScales by(UnitExponent(keys.Greatest(a.head_dim, j), kKeyBits));
       _mm512_storeu_ps(scales + j, by.down);
       for (int i = 0; i < pairs; ++i) {
         keys.Load(i, j, even, odd);
@@ -287,7 +286,7 @@ class WordOperands {
                          float* scales) {
     auto* const out = reinterpret_cast<uint32_t*>(a.v_tile);
     for (int i = 0; i < a.head_dim; i += 16) {
-      const WordScales by(rows.Greatest(begin, end, i), kValueBits);
+      const WordScales by(UnitExponent(rows.Greatest(begin, end, i), kValueBits));
       _mm512_storeu_ps(scales + i, by.down);
       for (int g = 0; g < kTileKeys / 32; ++g) {
         for (int l = 0; l < 16; ++l) {
