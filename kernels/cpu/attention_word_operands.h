@@ -17,8 +17,8 @@
 namespace refrain::kernels::cpu {
 namespace {
 
-// Bits of magnitude of K. Sums of products stay below 2^31 as the magnitudes of a row of q sum up to
-// less than 2^kQueryBits: where a few elements are far greater than the others, which is usual,
+// Bits of magnitude of K. Sums of products stay below 2^31 as the magnitudes of a row of q sum up
+// to less than 2^kQueryBits: where a few elements are far greater than the others, which is usual,
 // that leaves more bits to all than a bound of each would.
 inline constexpr int kKeyBits = 14;
 inline constexpr int kQueryBits = 17;
@@ -162,8 +162,7 @@ struct Bf16Values {
     shifts[j] = 0;
   }
   __m512 Load(int j, int i) const {
-    return _mm512_castsi512_ps(
-        _mm512_and_si512(Shifted(j, i), _mm512_set1_epi32(kUpperHalf)));
+    return _mm512_castsi512_ps(_mm512_and_si512(Shifted(j, i), _mm512_set1_epi32(kUpperHalf)));
   }
   __m512 Greatest(int begin, int end, int i) const {
     GreatestBf16 greatest;
@@ -189,8 +188,8 @@ class WordOperands {
   static void Queries(const SegmentArgs& a) {
     auto* out = reinterpret_cast<uint32_t*>(a.q_pairs);
     // The even elements of two vectors, then the odd ones.
-    const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
-                                            30);
+    const __m512i evens =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
     for (int r = 0; r < a.num_rows; ++r, out += QueryStride(a)) {
       const float* const q = a.q + r * a.q_stride;
@@ -203,16 +202,15 @@ class WordOperands {
         sum = _mm512_add_ps(sum, _mm512_castsi512_ps(x));
       }
       const auto largest = static_cast<int>(_mm512_reduce_max_epu32(greatest));
-      const WordScales scales(_mm512_max_ps(
-          UnitExponent(_mm512_castsi512_ps(_mm512_set1_epi32(largest)), 15),
-          UnitExponent(_mm512_set1_ps(_mm512_reduce_add_ps(sum)), kQueryBits)));
+      const WordScales scales(
+          _mm512_max_ps(UnitExponent(_mm512_castsi512_ps(_mm512_set1_epi32(largest)), 15),
+                        UnitExponent(_mm512_set1_ps(_mm512_reduce_add_ps(sum)), kQueryBits)));
       for (int i = 0; i < a.head_dim; i += 32) {
         const __m512 low = _mm512_loadu_ps(q + i);
-        const __m512 high =
-            i + 16 < a.head_dim ? _mm512_loadu_ps(q + i + 16) : _mm512_setzero_ps();
-        _mm512_storeu_si512(
-            out + i / 2, AsWords(_mm512_permutex2var_ps(low, evens, high),
-                                 _mm512_permutex2var_ps(low, odds, high), scales.up));
+        const __m512 high = i + 16 < a.head_dim ? _mm512_loadu_ps(q + i + 16) : _mm512_setzero_ps();
+        _mm512_storeu_si512(out + i / 2,
+                            AsWords(_mm512_permutex2var_ps(low, evens, high),
+                                    _mm512_permutex2var_ps(low, odds, high), scales.up));
       }
       const float down = _mm512_cvtss_f32(scales.down);
       __builtin_memcpy(out + a.head_dim / 2, &down, sizeof(down));
@@ -261,8 +259,7 @@ class WordOperands {
       _mm512_storeu_ps(scales + j, by.down);
       for (int i = 0; i < pairs; ++i) {
         keys.Load(i, j, even, odd);
-        _mm512_storeu_si512(out + i * int64_t{kKeyTileStride} + j,
-                            AsWords(even, odd, by.up));
+        _mm512_storeu_si512(out + i * int64_t{kKeyTileStride} + j, AsWords(even, odd, by.up));
       }
     }
   }

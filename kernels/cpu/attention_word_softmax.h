@@ -17,9 +17,11 @@ namespace refrain::kernels::cpu {
 
 // Weights of a tile of kTileKeys keys are relative to the row's greatest there: what is too small
 // to be kept is then less than the rounding of 64 weights, however far above the tile another one
-// is. Words from the begin of the row on, where the scores were, 32 pairs a tile: pair 16 g + l is
-// of keys 32 g + l and 32 g + 16 + l. Behind all scores a float per tile, what one unit of its
-// weights stands for beside the row's greatest.
+// is. The tile of a sequence's first keys has weights as f32, where its scores were: most models
+// look at the first key where they look at nothing, and what is left for the others would be lost
+// beside it. Words are where the scores before them were, 32 pairs a tile: pair 16 g + l is of keys
+// 32 g + l and 32 g + 16 + l. Behind all scores a float per tile, what one unit of its weights
+// stands for beside the row's greatest.
 template <class I>
 class WordSoftmax {
  public:
@@ -31,15 +33,26 @@ class WordSoftmax {
     }
   }
 
-  // The words of the row's tile whose first key is `key` of the segment, and what a unit of them is.
+  // The last key of the segment's tile of f32 weights, if it has one.
+  static int32_t EndOfExact(const SegmentArgs& a) {
+    return a.segment_begin == 0 && a.begin < kTileKeys ? Least(a.hi, kTileKeys) : 0;
+  }
+
+  // The words of the row's tile whose first key is `key` of the segment, and what a unit of them
+  // is.
   static const uint32_t* Words(const SegmentArgs& a, int row, int key) {
-    return reinterpret_cast<const uint32_t*>(Rows::Scores(a, row)) + key / 2;
+    return reinterpret_cast<const uint32_t*>(Rows::Scores(a, row)) + PlaceOf(a, key);
   }
   static const float* Unit(const SegmentArgs& a, int row, int key) {
     return Rows::Scores(a, row) + kUnits + key / kTileKeys;
   }
 
  private:
+  // Behind the f32 weights, if there are.
+  static int PlaceOf(const SegmentArgs& a, int key) {
+    return key / 2 + (EndOfExact(a) > 0 ? kTileKeys / 2 : 0);
+  }
+
   using Rows = ScoreRows<Avx512>;
   using Keys = Rows::Keys;
   static constexpr int kRowsAtOnce = 4;
@@ -58,9 +71,9 @@ class WordSoftmax {
     Rows::HideUnseen(a, row, keys);
     for (int i = keys.first(); i < keys.last(); i += kTileKeys) {
       const float* const p = scores + i;
-      const __m512 max = _mm512_max_ps(_mm512_max_ps(_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)),
-                                       _mm512_max_ps(_mm512_loadu_ps(p + 32),
-                                                     _mm512_loadu_ps(p + 48)));
+      const __m512 max =
+          _mm512_max_ps(_mm512_max_ps(_mm512_loadu_ps(p), _mm512_loadu_ps(p + 16)),
+                        _mm512_max_ps(_mm512_loadu_ps(p + 32), _mm512_loadu_ps(p + 48)));
       scores[kMaxima + i / kTileKeys] = _mm512_reduce_max_ps(max);
     }
     maxima = _mm256_loadu_ps(scores + kMaxima);
@@ -74,42 +87,59 @@ class WordSoftmax {
     const int hi = a.hi - a.segment_begin;
     if (m == MinusInfinity()) {
       const bool nan = Rows::AnyNaN(scores, keys.begin, keys.end);
-      for (int i = keys.first(); i < hi; i += kTileKeys) Clear(scores, i);
+      for (int i = keys.first(); i < hi; i += kTileKeys) Clear(a, scores, i);
       return nan ? __builtin_nanf("") : 0.0f;
     }
-    const __m512 maxima = _mm512_insertf32x8(_mm512_set1_ps(MinusInfinity()),
-                                             _mm256_loadu_ps(scores + kMaxima), 0);
+    const __m512 maxima =
+        _mm512_insertf32x8(_mm512_set1_ps(MinusInfinity()), _mm256_loadu_ps(scores + kMaxima), 0);
     const __m512 units =
         Exp2<Avx512>(_mm512_sub_ps(maxima, _mm512_set1_ps(m + static_cast<float>(kWeightBits))));
     __m512 sums = _mm512_setzero_ps();
     __m512i all = _mm512_setzero_si512();
     for (int i = keys.first(); i < keys.last(); i += kTileKeys) {
-      const float greatest = scores[kMaxima + i / kTileKeys];
-      if (greatest == MinusInfinity() && !Rows::AnyNaN(scores, i, i + kTileKeys)) {
-        Clear(scores, i);
+      if (i < EndOfExact(a)) {
+        sums = Exactly(scores + i, m);
         continue;
       }
-      const __m512i sum = Tile(scores, i, greatest, all);
+      const float greatest = scores[kMaxima + i / kTileKeys];
+      if (greatest == MinusInfinity() && !Rows::AnyNaN(scores, i, i + kTileKeys)) {
+        Clear(a, scores, i);
+        continue;
+      }
+      const __m512i sum =
+          Tile(scores + i, greatest, reinterpret_cast<uint32_t*>(scores) + PlaceOf(a, i), all);
       const __m512 unit = _mm512_permutexvar_ps(_mm512_set1_epi32(i / kTileKeys), units);
       sums = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), unit, sums);
     }
-    for (int i = keys.last(); i < hi; i += kTileKeys) Clear(scores, i);
+    for (int i = keys.last(); i < hi; i += kTileKeys) Clear(a, scores, i);
     _mm256_storeu_ps(scores + kUnits, _mm512_castps512_ps256(units));
     // NaN becomes the one integer that is negative.
     if (_mm512_movepi32_mask(all) != 0) return __builtin_nanf("");
     return _mm512_reduce_add_ps(sums);
   }
 
-  // Four vectors of scores to words. Returns sums of them, and adds what they were to `all`.
-  static __m512i Tile(float* scores, int i, float greatest, __m512i& all) {
+  // Four vectors of scores to weights as they are. Returns sums of them.
+  static __m512 Exactly(float* scores, float m) {
+    __m512 sums = _mm512_setzero_ps();
+    for (int i = 0; i < kTileKeys; i += 16) {
+      const __m512 weights =
+          Exp2<Avx512>(_mm512_sub_ps(_mm512_loadu_ps(scores + i), _mm512_set1_ps(m)));
+      _mm512_storeu_ps(scores + i, weights);
+      sums = _mm512_add_ps(sums, weights);
+    }
+    return sums;
+  }
+
+  // Four vectors of scores to words at `out`, which may be where scores before these were. Returns
+  // sums of them, and adds what they were to `all`.
+  static __m512i Tile(const float* scores, float greatest, uint32_t* out, __m512i& all) {
     const __m512 shift = _mm512_set1_ps(greatest - static_cast<float>(kWeightBits));
     __m512i weights[4];
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
-      const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + i + v * 16), shift);
+      const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + v * 16), shift);
       weights[v] = _mm512_cvtps_epi32(Exp2Coarse<Avx512>(x));
     }
-    auto* const out = reinterpret_cast<uint32_t*>(scores) + i / 2;  // behind what is still read
     const __m512i ones = _mm512_set1_epi16(1);
     const __m512i low = _mm512_or_si512(weights[0], _mm512_slli_epi32(weights[1], 16));
     const __m512i high = _mm512_or_si512(weights[2], _mm512_slli_epi32(weights[3], 16));
@@ -121,8 +151,12 @@ class WordSoftmax {
     return I::Dot(I::Dot(_mm512_setzero_si512(), low, ones), high, ones);
   }
 
-  static void Clear(float* scores, int i) {
-    auto* const out = reinterpret_cast<uint32_t*>(scores) + i / 2;
+  static void Clear(const SegmentArgs& a, float* scores, int i) {
+    if (i < EndOfExact(a)) {
+      for (int j = 0; j < kTileKeys; j += 16) _mm512_storeu_ps(scores + i + j, _mm512_setzero_ps());
+      return;
+    }
+    auto* const out = reinterpret_cast<uint32_t*>(scores) + PlaceOf(a, i);
     _mm512_storeu_si512(out, _mm512_setzero_si512());
     _mm512_storeu_si512(out + 16, _mm512_setzero_si512());
   }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_pieces.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_widened.h"
 #include "kernels/cpu/attention_word_operands.h"
 #include "kernels/cpu/attention_word_softmax.h"
 #include "kernels/cpu/attention_word_tile.h"
@@ -85,13 +86,22 @@ class AttentionWords {
     const auto* const values = reinterpret_cast<const uint32_t*>(a.v_tile);
     float column_scales[WordOperands::kMostHeadDim];
     bool first = true;  // nothing is in o yet
+    const int32_t exact = WordSoftmax<I>::EndOfExact(a);
+    if (exact > 0) {
+      for (int64_t i = 0; i < a.num_rows * a.o_stride; i += 16) {
+        _mm512_storeu_ps(a.o + i, _mm512_setzero_ps());
+      }
+      SegmentArgs tile = a;
+      tile.hi = exact;
+      AttentionWidened<Avx512>::Values(tile);
+      first = false;
+    }
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
-      if (outside) return;  // all weights are 0
+      if (outside || tile < exact) return;  // all weights are 0, or it has been done
       WordOperands::Values(a, tile, range, column_scales);
       const int columns = DivideUp(a.head_dim, 16 * V);
-      TileAhead ahead(
-          a, range, &KeyPiece::v, KeysBehind(a),
-          int64_t{DivideUp(a.num_rows, R)} * columns * StepsOf(range.end - tile));
+      TileAhead ahead(a, range, &KeyPiece::v, KeysBehind(a),
+                      int64_t{DivideUp(a.num_rows, R)} * columns * StepsOf(range.end - tile));
       ForRowBlocks(a.num_rows, R, [&](int row, int rows) {
         const int steps = StepsOf(Most(BlockEnd(a, range, row, rows) - tile, 0));
         if (steps == 0) return;  // nor in a later tile

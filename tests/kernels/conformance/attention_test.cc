@@ -288,8 +288,8 @@ TEST(AttentionOfManySlots, MatchesTheReference) {
   }
 }
 
-// Levels that round: with bf16 dot instructions over K and V in bf16, or widened to it, and with dot
-// products of words.
+// Levels that round: with bf16 dot instructions over K and V in bf16, or widened to it, and with
+// dot products of words.
 class AttentionRounded : public testing::TestWithParam<Param> {
  protected:
   AttentionRounded() : scenario_(MakeScenario(std::get<1>(GetParam()), test_case().shape)) {}

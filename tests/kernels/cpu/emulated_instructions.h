@@ -10,10 +10,10 @@
 #include "kernels/cpu/amx_tiles.h"
 #include "tests/kernels/cpu/emulated_tile_log.h"
 
-// vpdpwssd, vdpbf16ps, vcvtne2ps2bf16 and the AMX tile instructions in software, written from Intel's manual
-// (rounding to nearest even, denormals as zero, order of sums, shapes of tiles), for the templates
-// that kernels are. They test the kernels' logic on machines without these instructions; they do
-// not show that real hardware agrees. Need AVX-512 F, BW and DQ.
+// vpdpwssd, vdpbf16ps, vcvtne2ps2bf16 and the AMX tile instructions in software, written from
+// Intel's manual (rounding to nearest even, denormals as zero, order of sums, shapes of tiles), for
+// the templates that kernels are. They test the kernels' logic on machines without these
+// instructions; they do not show that real hardware agrees. Need AVX-512 F, BW and DQ.
 //
 // For files that are compiled wide: no standard library here but its C part, so that no inline
 // function of it is compiled wide for the whole test program.
