@@ -118,6 +118,11 @@ void AttentionScenario::MakeScoresWhole() {
   }
 }
 
+void AttentionScenario::MakeAllAlike(float x, float other) {
+  pool_.Fill(x, other);
+  std::fill(q_.begin(), q_.end(), x);
+}
+
 bool AttentionScenario::poisoned(size_t row_and_head) const {
   const auto heads = static_cast<size_t>(shape_.num_heads);
   const size_t row = row_and_head / heads;

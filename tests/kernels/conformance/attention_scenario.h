@@ -46,6 +46,8 @@ class AttentionScenario {
   // so that weights are powers of two: attention by bf16 dot products is then as exact as by f32.
   // Call after Finish.
   void MakeScoresWhole();
+  // q of all rows, and K and V of every other token, are `x`, those of the others `other`.
+  void MakeAllAlike(float x, float other);
 
   // Gives every token the K and V that it has in `other`, of the same runs and another KV type.
   void TakeKeysAndValuesOf(const AttentionScenario& other) { pool_.TakeElementsOf(other.pool_); }

@@ -324,6 +324,18 @@ TEST_P(AttentionRounded, StaysWithinItsRounding) {
   });
 }
 
+// No sum of integers is larger than where all numbers are alike and their scales just hold them: of
+// weights and values, or of q and keys, where a sum that turns negative is seen beside others.
+TEST_P(AttentionRounded, HasRoomForTheLargestSums) {
+  constexpr float kAll = 1.875f;
+  for (const float other : {kAll, -kAll}) {
+    scenario_.MakeAllAlike(kAll, other);
+    Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
+      ExpectClose(got, want, 1e-5, 1e-5);
+    });
+  }
+}
+
 std::vector<AttentionCase> RoundedCases() {
   std::vector<AttentionCase> cases;
   for (const AttentionCase& c : Cases()) {

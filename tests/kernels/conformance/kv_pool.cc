@@ -84,6 +84,13 @@ void KvPool::MakeKeysWhole() {
   });
 }
 
+void KvPool::Fill(float even, float odd) {
+  ForElements([&](const KvElement& at) {
+    StoreKey(view_, at, at.token % 2 == 0 ? even : odd);
+    StoreValue(view_, at, at.token % 2 == 0 ? even : odd);
+  });
+}
+
 void KvPool::MakeValuesShort() {
   ForElements([&](const KvElement& at) {
     const float value = LoadValue(view_, at);

@@ -40,6 +40,8 @@ class KvPool {
 
   // K of every token becomes -1, 0 or 1, whichever is nearest.
   void MakeKeysWhole();
+  // K and V of every even token of a chunk, and of every odd one.
+  void Fill(float even, float odd);
   // V of every token becomes a multiple of 1/64, or stays one of something greater.
   void MakeValuesShort();
 
