@@ -336,7 +336,7 @@ asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure) {
 asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
   bool hurried = shared_->stopping || most <= kCloseTime;
   stream_.tcp().expires_after(hurried ? kCloseTime : most);
-  waiting_for_more_ = true;  // so that EndReading ends the wait
+  discarding_ = true;
   // Under TLS the answer's end has to be authentic; a client that is still sending makes this fail.
   if (stream_.encrypted()) co_await stream_.async_shutdown(kAwait);
   error_code ignored;
@@ -352,7 +352,7 @@ asio::awaitable<void> Connection::DiscardInput(std::chrono::milliseconds most) {
     if (error && !IsStopsDoing(error)) break;
     discarded += bytes;
   }
-  waiting_for_more_ = false;
+  discarding_ = false;
 }
 
 std::unique_ptr<Reply> Connection::MakeErrorReply(int status, std::string_view message,

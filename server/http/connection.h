@@ -95,8 +95,12 @@ class Connection final : public WakeupQueue::Target,
 
   boost::asio::awaitable<void> ServeRequests();
   boost::asio::awaitable<bool> WaitForFirstByte();
-  void ArmIdleTimer(std::chrono::milliseconds timeout);  // 0: it does not go off
+  // 0: it does not go off. Of a server that is stopping it does, soon.
+  void ArmIdleTimer(std::chrono::milliseconds timeout);
   void OnIdleTimer();
+  // Ends what waits for a request or for more of one, and looks again as long as the server is
+  // stopping.
+  void CutReadingShort();
   // Whether something has come that has not been read. Closed with that unread, the client would
   // see a reset, and not know whether it was heard.
   bool HasInput();
@@ -199,6 +203,7 @@ class Connection final : public WakeupQueue::Target,
   bool waiting_for_request_ = false;
   bool waiting_for_more_ = false;
   bool waiting_for_refused_body_ = false;
+  bool discarding_ = false;
   bool replying_ = false;
   bool watching_ = false;
   Sending* writing_ = nullptr;  // while its client has to read first, but for a last part

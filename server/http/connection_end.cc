@@ -14,12 +14,15 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::chrono::milliseconds kIdleAgain{100};
+// Until it is looked again: input may be less than is waited for (a header, a TLS record), and a
+// cancellation between two reads of one finds nothing to cancel.
+constexpr std::chrono::milliseconds kLookAgain{100};
 
 }  // namespace
 
 // Goes off for nothing once a request has come: that is cheaper than to cancel it each time.
 void Connection::ArmIdleTimer(std::chrono::milliseconds timeout) {
+  if (shared_->stopping) timeout = kLookAgain;
   if (timeout.count() == 0) {
     idle_timer_.expires_at(TimePoint::max());
     return;
@@ -32,12 +35,11 @@ void Connection::ArmIdleTimer(std::chrono::milliseconds timeout) {
 }
 
 void Connection::OnIdleTimer() {
-  if (!waiting_for_request_ && !waiting_for_refused_body_) return;
   if (std::chrono::steady_clock::now() < idle_timer_.expiry()) return;
+  if (shared_->stopping) return CutReadingShort();
+  if (!waiting_for_request_ && !waiting_for_refused_body_) return;
   if (!HasInput()) stream_.tcp().cancel();
-  // The input may be less than a TLS record, and a cancellation between two reads of one finds
-  // nothing to cancel.
-  ArmIdleTimer(kIdleAgain);
+  ArmIdleTimer(kLookAgain);
 }
 
 bool Connection::HasInput() {
@@ -46,9 +48,15 @@ bool Connection::HasInput() {
 }
 
 void Connection::EndReading() {
+  if (discarding_ && !HasInput()) stream_.tcp().cancel();
+  CutReadingShort();
+}
+
+void Connection::CutReadingShort() {
   // Cancelled and not closed: what has been read, of which the coroutine has not been told yet, is
   // answered all the same.
   if ((waiting_for_request_ || waiting_for_more_) && !HasInput()) stream_.tcp().cancel();
+  ArmIdleTimer(kLookAgain);
 }
 
 void Connection::EndIfIdle(std::shared_ptr<Connection> connection,

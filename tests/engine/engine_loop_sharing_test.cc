@@ -413,6 +413,8 @@ TEST_P(EngineLoopSharingTest, EchoTellsTheBosThatTheTokenizerAdded) {
     request.n = 2;
     if (logprobs) request.logprobs.prompt_top = 0;
     const RequestOutput output = h.Run(request);
+    ASSERT_EQ(output.status, absl::OkStatus());
+    ASSERT_EQ(output.choices.size(), 2u);
     for (const auto& [index, choice] : output.choices) {
       ASSERT_EQ(choice.prompt.size(), 4u);
       EXPECT_EQ(choice.prompt[0].token, TokenId{7});

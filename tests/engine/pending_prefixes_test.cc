@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "engine/prefix_keys.h"
 
@@ -16,6 +20,7 @@ using Released = PendingPrefixes::Released;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAreArray;
 
 SequenceId Id(uint64_t id) { return SequenceId{id}; }
 
@@ -95,106 +100,220 @@ TEST(PendingPrefixesTest, WhoLacksNoWholeChunkIsNeverHeld) {
   EXPECT_FALSE(pending.Wait(Id(3), {}, 0));
 }
 
+// What PendingPrefixes promises, found by looking through everything each time.
+class NaivePrefixes {
+ public:
+  bool Wait(SequenceId id, const PrefixKeys& keys, size_t present) {
+    Waiting& waiting = waiting_[id] = {.keys = keys, .present = present};
+    return Hold(&waiting);
+  }
+  void Forget(SequenceId id) { waiting_.erase(id); }
+
+  bool Start(SequenceId id, const PrefixKeys& keys, size_t present, std::vector<SequenceId>* held) {
+    waiting_.erase(id);
+    running_[id] = {.keys = keys, .published = present};
+    bool all = true;
+    for (size_t i = present; i < keys.size(); ++i) {
+      all &= owner_.try_emplace(keys[i], id).first->second == id;
+    }
+    for (auto& [other, waiting] : waiting_) {
+      if (!waiting.producer.has_value() && Hold(&waiting)) held->push_back(other);
+    }
+    return all;
+  }
+  void Published(SequenceId id, size_t chunks, std::vector<Released>* released) {
+    Running& one = running_.at(id);
+    for (; one.published < chunks; ++one.published) {
+      Release(id, one.keys[one.published], one.published + 1, released);
+    }
+  }
+  void Stop(SequenceId id, std::vector<Released>* released) {
+    const Running one = running_.at(id);
+    running_.erase(id);
+    for (size_t i = one.published; i < one.keys.size(); ++i) {
+      Release(id, one.keys[i], one.published, released);
+    }
+  }
+
+  std::optional<SequenceId> ProducerOf(SequenceId id) const {
+    const auto found = waiting_.find(id);
+    return found == waiting_.end() ? std::nullopt : found->second.producer;
+  }
+  size_t held_count() const {
+    return static_cast<size_t>(std::count_if(waiting_.begin(), waiting_.end(), [](const auto& one) {
+      return one.second.producer.has_value();
+    }));
+  }
+
+ private:
+  struct Waiting {
+    PrefixKeys keys;
+    size_t present = 0;
+    std::optional<SequenceId> producer;
+    uint64_t until = 0;  // key of the last chunk that the producer computes for it
+  };
+  struct Running {
+    PrefixKeys keys;
+    size_t published = 0;
+  };
+
+  bool Hold(Waiting* waiting) const {
+    const PrefixKeys& keys = waiting->keys;
+    for (size_t i = waiting->present; i < keys.size(); ++i) {
+      const auto owner = owner_.find(keys[i]);
+      if (owner == owner_.end() || owner->second != waiting->producer.value_or(owner->second))
+        break;
+      waiting->producer = owner->second;
+      waiting->until = keys[i];
+    }
+    return waiting->producer.has_value();
+  }
+
+  void Release(SequenceId id, uint64_t key, size_t published, std::vector<Released>* released) {
+    const auto owner = owner_.find(key);
+    if (owner == owner_.end() || owner->second != id) return;
+    owner_.erase(owner);
+    for (auto one = waiting_.begin(); one != waiting_.end();) {
+      const Waiting& waiting = one->second;
+      if (waiting.producer != id || waiting.until != key) {
+        ++one;
+        continue;
+      }
+      const size_t most = std::min(published, waiting.keys.size());
+      released->push_back({one->first, std::max(waiting.present, most)});
+      one = waiting_.erase(one);
+    }
+  }
+
+  std::map<SequenceId, Waiting> waiting_;
+  std::map<SequenceId, Running> running_;
+  std::map<uint64_t, SequenceId> owner_;  // of a pending chunk's key
+};
+
+// Each event happens to both, who have to tell the same of it and to stand alike behind it.
+class BothPrefixes {
+ public:
+  void Wait(SequenceId id, const PrefixKeys& keys, size_t present) {
+    ASSERT_EQ(pending_.Wait(id, keys, present), naive_.Wait(id, keys, present)) << Number(id);
+  }
+  void Forget(SequenceId id) {
+    pending_.Forget(id);
+    naive_.Forget(id);
+  }
+  void Start(SequenceId id, const PrefixKeys& keys, size_t present) {
+    std::vector<SequenceId> held, naive_held;
+    ASSERT_EQ(pending_.Start(id, keys, present, &held),
+              naive_.Start(id, keys, present, &naive_held))
+        << Number(id);
+    ASSERT_THAT(held, UnorderedElementsAreArray(naive_held)) << Number(id);
+  }
+  // What was released.
+  std::vector<Released> Published(SequenceId id, size_t chunks) {
+    std::vector<Released> released, naive_released;
+    pending_.Published(id, chunks, &released);
+    naive_.Published(id, chunks, &naive_released);
+    EXPECT_THAT(released, UnorderedElementsAreArray(naive_released)) << Number(id);
+    return released;
+  }
+  std::vector<Released> Stop(SequenceId id) {
+    std::vector<Released> released, naive_released;
+    pending_.Stop(id, &released);
+    naive_.Stop(id, &naive_released);
+    EXPECT_THAT(released, UnorderedElementsAreArray(naive_released)) << Number(id);
+    return released;
+  }
+  void Compare(const std::map<SequenceId, PrefixKeys>& waiting) const {
+    ASSERT_EQ(pending_.held_count(), naive_.held_count());
+    for (const auto& [id, keys] : waiting) {
+      ASSERT_EQ(pending_.ProducerOf(id), naive_.ProducerOf(id)) << Number(id);
+      ASSERT_EQ(pending_.held(id), naive_.ProducerOf(id).has_value()) << Number(id);
+    }
+  }
+  const PendingPrefixes& pending() const { return pending_; }
+
+ private:
+  static uint64_t Number(SequenceId id) { return static_cast<uint64_t>(id); }
+
+  PendingPrefixes pending_;
+  NaivePrefixes naive_;
+};
+
 // Against a model that knows everything: who is held, by whom, and until when.
 TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
   std::mt19937 random(5);
   const auto below = [&](size_t n) { return random() % n; };
-  PendingPrefixes pending;
+  BothPrefixes both;
   struct Running {
     PrefixKeys keys;
     size_t published;
   };
-  std::map<uint64_t, PrefixKeys> waiting;
-  std::map<uint64_t, Running> running;
+  std::map<SequenceId, PrefixKeys> waiting;
+  std::map<SequenceId, Running> running;
   std::set<uint64_t> computed;  // keys
-  std::map<uint64_t, uint64_t> owner;
   uint64_t next_id = 1;
   const auto present = [&](const PrefixKeys& keys) {
     size_t n = 0;
     while (n < keys.size() && computed.contains(keys[n])) ++n;
     return n;
   };
-  const auto look_again = [&](const std::vector<PendingPrefixes::Released>& released) {
-    for (const auto& [id, at_least] : released) {
-      const PrefixKeys& keys = waiting.at(static_cast<uint64_t>(id));
-      pending.Wait(id, keys, present(keys));
+  const auto look_again = [&](const std::vector<Released>& released) {
+    for (const Released& one : released) {
+      const PrefixKeys& keys = waiting.at(one.sequence);
+      both.Wait(one.sequence, keys, present(keys));
     }
   };
-  std::vector<SequenceId> now_held;
   int held_seen = 0;
-  for (int step = 0; step < 20000; ++step) {
-    std::vector<PendingPrefixes::Released> released;
+  for (int step = 0; step < 20000 && !HasFailure(); ++step) {
+    std::vector<Released> released;
     const size_t action = below(10);
     if (action < 4 && waiting.size() < 12) {
       PrefixKeys keys;
       uint64_t name = 1 + below(2);
       for (size_t n = below(6); n > 0; --n) keys.push_back(name = name * 4 + below(2));
-      const uint64_t id = next_id++;
+      const SequenceId id = Id(next_id++);
       waiting[id] = keys;
-      pending.Wait(Id(id), waiting[id], present(keys));
+      both.Wait(id, waiting[id], present(keys));
     } else if (action < 6 && !waiting.empty()) {
-      auto one = std::next(waiting.begin(), static_cast<ptrdiff_t>(below(waiting.size())));
+      const auto one = std::next(waiting.begin(), static_cast<ptrdiff_t>(below(waiting.size())));
       if (below(4) == 0) {
-        pending.Forget(Id(one->first));
+        both.Forget(one->first);
         waiting.erase(one);
-      } else if (!pending.held(Id(one->first))) {
-        const uint64_t id = one->first;
-        const size_t first = present(one->second);
-        for (size_t i = first; i < one->second.size(); ++i) owner.try_emplace(one->second[i], id);
-        running[id] = {one->second, first};
-        pending.Start(Id(id), running[id].keys, first, &now_held);
+      } else if (!both.pending().held(one->first)) {
+        running[one->first] = {one->second, present(one->second)};
+        both.Start(one->first, running[one->first].keys, running[one->first].published);
         waiting.erase(one);
       }
     } else if (!running.empty()) {
-      auto one = std::next(running.begin(), static_cast<ptrdiff_t>(below(running.size())));
+      const auto one = std::next(running.begin(), static_cast<ptrdiff_t>(below(running.size())));
       Running& state = one->second;
       if (below(4) == 0) {
-        bool all = true;
-        for (size_t i = state.published; i < state.keys.size(); ++i) {
-          all &= owner.try_emplace(state.keys[i], one->first).first->second == one->first;
-        }
-        EXPECT_EQ(pending.Start(Id(one->first), state.keys, state.published, &now_held), all);
+        both.Start(one->first, state.keys, state.published);
       } else if (below(5) == 0 || state.published == state.keys.size()) {
-        for (size_t i = state.published; i < state.keys.size(); ++i) {
-          if (const auto o = owner.find(state.keys[i]); o != owner.end() && o->second == one->first)
-            owner.erase(o);
-        }
-        pending.Stop(Id(one->first), &released);
+        released = both.Stop(one->first);
         running.erase(one);
       } else {
         const size_t until = state.published + 1 + below(state.keys.size() - state.published);
         for (; state.published < until; ++state.published) {
           computed.insert(state.keys[state.published]);
-          const auto o = owner.find(state.keys[state.published]);
-          if (o != owner.end() && o->second == one->first) owner.erase(o);
         }
-        pending.Published(Id(one->first), until, &released);
+        released = both.Published(one->first, until);
         if (below(10) == 0) computed.clear();  // everything is evicted
       }
     }
     look_again(released);
-    size_t held = 0;
-    for (const auto& [id, keys] : waiting) {
-      const std::optional<SequenceId> producer = pending.ProducerOf(Id(id));
-      held += producer.has_value() ? 1 : 0;
-      if (producer.has_value()) {
-        ASSERT_TRUE(running.contains(static_cast<uint64_t>(*producer)));
-      }
-    }
-    ASSERT_EQ(held, pending.held_count());
-    held_seen += held > 0 ? 1 : 0;
+    ASSERT_NO_FATAL_FAILURE(both.Compare(waiting)) << "step " << step;
+    held_seen += both.pending().held_count() > 0 ? 1 : 0;
   }
+  ASSERT_FALSE(HasFailure());
   EXPECT_GT(held_seen, 2000);
-  std::vector<PendingPrefixes::Released> released;
   while (!running.empty()) {
-    released.clear();
-    pending.Stop(Id(running.begin()->first), &released);
+    const std::vector<Released> released = both.Stop(running.begin()->first);
     running.erase(running.begin());
     look_again(released);
   }
-  EXPECT_EQ(pending.held_count(), 0u);
-  for (const auto& [id, keys] : waiting) pending.Forget(Id(id));
-  EXPECT_TRUE(pending.empty());
+  EXPECT_EQ(both.pending().held_count(), 0u);
+  for (const auto& [id, keys] : waiting) both.Forget(id);
+  EXPECT_TRUE(both.pending().empty());
 }
 
 }  // namespace

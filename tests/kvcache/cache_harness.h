@@ -6,35 +6,15 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "kvcache/cache_manager.h"
+#include "tests/kvcache/cells.h"
 #include "tests/support/fake_chunk_mover.h"
 
 namespace refrain::testing {
-
-using Cells = std::vector<FakeKvCell>;
-
-// Tokens of `text`, one per character, at positions begin, begin + 1, ...
-inline Cells CellsOf(const std::string& text, int32_t begin = 0) {
-  Cells cells;
-  for (const char c : text) cells.push_back({c, begin + static_cast<int32_t>(cells.size())});
-  return cells;
-}
-
-// Cells as the two arrays of a TokenSpan.
-struct SpanOf {
-  explicit SpanOf(const Cells& cells) {
-    for (const FakeKvCell& cell : cells) {
-      ids.push_back(kvcache::TokenId{cell.token});
-      positions.push_back(cell.position);
-    }
-  }
-  kvcache::TokenSpan span() const { return {ids, positions}; }
-  std::vector<kvcache::TokenId> ids;
-  std::vector<int32_t> positions;
-};
 
 // A cache manager over fake memory, and beside it what each sequence should hold, as plain lists.
 struct CacheHarness {
@@ -130,9 +110,15 @@ struct CacheHarness {
     salts.erase(id);
   }
 
-  // What a kernel would read for each running sequence, by the plan; nothing of another salt.
+  // What a kernel would read for each running sequence, by the plan; nothing of another salt, and
+  // no chunk once for each of its holders.
   void CheckReads() {
     const auto plan = cache->Plan();
+    std::set<kvcache::ChunkId> planned;
+    for (const kvcache::PlanChunk& chunk : plan->chunks) {
+      ASSERT_TRUE(planned.insert(chunk.chunk).second)
+          << "chunk " << static_cast<int32_t>(chunk.chunk) << " is in two places of the plan";
+    }
     BringPositions(*plan);
     std::map<kvcache::SlotId, Cells> read;
     std::map<kvcache::SlotId, uint64_t> owner;

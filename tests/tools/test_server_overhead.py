@@ -1,8 +1,9 @@
-"""tools/bench/server_overhead: when it says that probes were answered beside a queue."""
+"""tools/bench/server_overhead: what it says of streams at once, and of probes beside a queue."""
 
 import contextlib
 import os
 import signal
+import subprocess
 import types
 
 import pytest
@@ -62,6 +63,23 @@ def test_a_server_that_does_not_come_up_is_stopped(load_tool, monkeypatch, tmp_p
         with tool.running("refraind_fake", "free", tmp_path, []):
             pytest.fail("it is not ready")
     assert stopped == ["refraind_fake"]
+
+
+# What of the load client's requests runs, the server knows.
+@pytest.mark.parametrize("gauge, ends_at_look, most", [
+    ([7, 64, 8], None, 64), ([64, 7, 8], None, 64), ([64, 99], 1, 64), ([64], 0, 0)])
+def test_what_runs_at_once_is_told_by_the_server_while_the_load_lasts(load_tool, monkeypatch, gauge,
+                                                                      ends_at_look, most):
+    tool, waits, pages = load_tool("server_overhead"), [], iter(gauge)
+
+    def wait(timeout):
+        waits.append(timeout)
+        if len(waits) - 1 != ends_at_look:
+            raise subprocess.TimeoutExpired("stream_check", timeout)
+
+    monkeypatch.setattr(tool, "fetch", lambda server, path: (
+        200, f'vllm:num_requests_running{{engine="0"}} {next(pages)}\n'))
+    assert tool.most_running(None, types.SimpleNamespace(wait=wait), 10) == most
 
 
 # The server would drain its streams first.

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tools/loadgen/answer_reader.h"
+#include "tools/loadgen/connecting.h"
 #include "tools/loadgen/tls_client.h"
 
 namespace refrain::loadgen {
@@ -95,9 +96,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
 class HttpBackend final : public Backend {
  public:
-  HttpBackend(AsioLoop* loop, const HttpBackendOptions& options,
-              std::vector<Tcp::endpoint> endpoints)
-      : loop_(loop), options_(options), endpoints_(std::move(endpoints)) {
+  HttpBackend(AsioLoop* loop, const HttpBackendOptions& options, const Endpoint& endpoint)
+      : loop_(loop), options_(options), endpoint_(endpoint) {
     fields_ = absl::StrCat("Host: ", HostField(options.target),
                            "\r\nUser-Agent: refrain-loadgen\r\nAccept: text/event-stream\r\n",
                            "Content-Type: application/json\r\n");
@@ -157,7 +157,7 @@ class HttpBackend final : public Backend {
   bool resends() const { return options_.resends; }
   const HttpTarget& target() const { return options_.target; }
   double NowS() const { return loop_->NowS(); }
-  const Tcp::endpoint& endpoint() { return endpoints_[next_endpoint_++ % endpoints_.size()]; }
+  const Endpoint& endpoint() const { return endpoint_; }
   uint64_t NextNumber() { return ++last_number_; }
 
  private:
@@ -212,9 +212,8 @@ class HttpBackend final : public Backend {
 
   AsioLoop* const loop_;
   const HttpBackendOptions options_;
-  const std::vector<Tcp::endpoint> endpoints_;
+  const Endpoint endpoint_;
   std::string fields_;
-  size_t next_endpoint_ = 0;
   uint64_t last_number_ = 0;
   std::vector<std::shared_ptr<HttpConnection>> idle_;  // the one used last is used first
   std::set<std::shared_ptr<HttpConnection>> busy_;
@@ -397,24 +396,12 @@ absl::StatusOr<HttpTarget> ParseTarget(std::string_view url) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeHttpBackend(AsioLoop* loop,
                                                          const HttpBackendOptions& options) {
-  error_code error;
-  const auto found =
-      Tcp::resolver(loop->context()).resolve(options.target.host, options.target.port, error);
-  if (error || found.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("no address of ", options.target.host, ": ", error.message()));
-  }
+  const auto addresses = AddressesOf(options.target.host, options.target.port);
+  if (!addresses.ok()) return addresses.status();
   // One address: a name such as localhost may have another where nobody listens.
-  std::vector<Tcp::endpoint> endpoints;
-  for (const auto& entry : found) {
-    Tcp::socket probe(loop->context());
-    if (!probe.connect(entry.endpoint(), error)) {
-      endpoints = {entry.endpoint()};
-      break;
-    }
-    if (endpoints.empty()) endpoints.push_back(entry.endpoint());
-  }
-  return std::make_unique<HttpBackend>(loop, options, std::move(endpoints));
+  const auto found = ConnectToFirst(*addresses, InSeconds(options.find_s));
+  const size_t listens = found.ok() ? found->address : 0;
+  return std::make_unique<HttpBackend>(loop, options, (*addresses)[listens]);
 }
 
 }  // namespace refrain::loadgen

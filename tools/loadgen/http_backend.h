@@ -37,6 +37,7 @@ struct HttpBackendOptions {
   WireOptions wire;
   std::string api_key;     // empty: none is sent
   double timeout_s = 300;  // from sending to the last byte
+  double find_s = 10;      // for finding the address where the server listens
   // Sends a request again, once, on a new connection where a kept one was closed without a byte so
   // soon behind it that the server cannot have seen it. Else it has failed: connection_lost.
   bool resends = false;

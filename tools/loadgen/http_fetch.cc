@@ -1,20 +1,21 @@
 #include "tools/loadgen/http_fetch.h"
 
-#include <netdb.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/loadgen/connecting.h"
 #include "tools/loadgen/tls_client.h"
 
 namespace refrain::loadgen {
@@ -24,101 +25,105 @@ namespace http = boost::beast::http;
 
 constexpr uint64_t kMostBodyBytes = 64 << 20;
 
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {}
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Socket(const Socket&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-absl::Status Broken(const HttpTarget& target, const char* step) {
-  return absl::UnavailableError(
-      absl::StrCat(target.host, ":", target.port, ": cannot ", step, ": ", std::strerror(errno)));
-}
-
-// The bytes of one connection, in plain text or by TLS. Both return what they moved, 0 at the end,
-// below 0 on an error.
+// The bytes of one connection, in plain text or by TLS, until the deadline. Send and Receive return
+// what they moved, 0 at the end, below 0 on an error, which errno has.
 class Channel {
  public:
-  explicit Channel(int fd) : fd_(fd) {}
+  Channel(const HttpTarget& target, Socket socket, SteadyTime deadline)
+      : target_(target), socket_(std::move(socket)), deadline_(deadline) {}
 
-  absl::Status BeginTls(const HttpTarget& target) {
+  absl::Status BeginTls() {
     ERR_clear_error();
-    tls_.reset(SSL_new(target.tls->context().native_handle()));
-    if (tls_ != nullptr && SSL_set_fd(tls_.get(), fd_) == 1 &&
-        target.tls->Prepare(tls_.get(), target.host) && SSL_connect(tls_.get()) == 1) {
+    tls_.reset(SSL_new(target_.tls->context().native_handle()));
+    if (tls_ != nullptr && SSL_set_fd(tls_.get(), socket_.fd()) == 1 &&
+        target_.tls->Prepare(tls_.get(), target_.host) &&
+        Repeat([this] { return SSL_connect(tls_.get()); }) == 1) {
       return absl::OkStatus();
     }
-    std::string why = "the connection broke";
+    std::string why = errno == ETIMEDOUT ? std::strerror(errno) : "the connection broke";
     if (const unsigned long code = ERR_get_error(); code != 0) {
       char text[256];
       ERR_error_string_n(code, text, sizeof(text));
       why = text;
     }
-    return absl::UnavailableError(absl::StrCat(target.host, ":", target.port, ": no TLS: ", why));
+    return absl::UnavailableError(absl::StrCat(target_.host, ":", target_.port, ": no TLS: ", why));
   }
 
   ssize_t Send(std::string_view bytes) {
-    if (tls_ == nullptr) return ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (tls_ == nullptr) {
+      return Repeat(POLLOUT,
+                    [&] { return ::send(socket_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL); });
+    }
     size_t sent = 0;
-    return SSL_write_ex(tls_.get(), bytes.data(), bytes.size(), &sent) == 1
-               ? static_cast<ssize_t>(sent)
-               : -1;
+    const auto write = [&] { return SSL_write_ex(tls_.get(), bytes.data(), bytes.size(), &sent); };
+    return Repeat(write) == 1 ? static_cast<ssize_t>(sent) : -1;
   }
 
   ssize_t Receive(char* to, size_t most) {
-    if (tls_ == nullptr) return ::recv(fd_, to, most, 0);
+    if (tls_ == nullptr) {
+      return Repeat(POLLIN, [&] { return ::recv(socket_.fd(), to, most, 0); });
+    }
     size_t read = 0;
-    if (SSL_read_ex(tls_.get(), to, most, &read) == 1) return static_cast<ssize_t>(read);
-    return SSL_get_error(tls_.get(), 0) == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+    if (Repeat([&] { return SSL_read_ex(tls_.get(), to, most, &read); }) == 1) {
+      return static_cast<ssize_t>(read);
+    }
+    return (SSL_get_shutdown(tls_.get()) & SSL_RECEIVED_SHUTDOWN) != 0 ? 0 : -1;
+  }
+
+  absl::Status Broken(const char* step) const {
+    return absl::UnavailableError(absl::StrCat(target_.host, ":", target_.port, ": cannot ", step,
+                                               ": ", std::strerror(errno)));
   }
 
  private:
-  const int fd_;
+  bool Wait(short events) {
+    if (WaitForSocket(socket_.fd(), events, deadline_)) return true;
+    errno = ETIMEDOUT;
+    return false;
+  }
+  // What `step` returns once the socket lets it, or -1.
+  template <typename Step>
+  ssize_t Repeat(short events, const Step& step) {
+    for (;;) {
+      if (!Wait(events)) return -1;
+      const ssize_t moved = step();
+      if (moved >= 0 || (errno != EAGAIN && errno != EINTR)) return moved;
+    }
+  }
+  // The same of a step of TLS, which reads and writes as it wants.
+  template <typename Step>
+  int Repeat(const Step& step) {
+    for (;;) {
+      ERR_clear_error();
+      errno = 0;
+      const int result = step();
+      if (result == 1) return 1;
+      const int wanted = SSL_get_error(tls_.get(), result);
+      if (wanted != SSL_ERROR_WANT_READ && wanted != SSL_ERROR_WANT_WRITE) return result;
+      if (!Wait(wanted == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT)) return -1;
+    }
+  }
+
+  const HttpTarget& target_;
+  const Socket socket_;
+  const SteadyTime deadline_;
   std::unique_ptr<SSL, void (*)(SSL*)> tls_{nullptr, SSL_free};
 };
-
-// One connection, or the error of the last address tried.
-absl::StatusOr<std::unique_ptr<Socket>> Connect(const HttpTarget& target, double timeout_s) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(target.host.c_str(), target.port.c_str(), &hints, &found);
-  if (code != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("no address of ", target.host, ": ", ::gai_strerror(code)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
-  const timeval timeout = {
-      .tv_sec = static_cast<time_t>(timeout_s),
-      .tv_usec = static_cast<suseconds_t>(
-          (timeout_s - static_cast<double>(static_cast<time_t>(timeout_s))) * 1e6)};
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    auto socket =
-        std::make_unique<Socket>(::socket(entry->ai_family, entry->ai_socktype | SOCK_CLOEXEC, 0));
-    if (socket->fd() < 0) continue;
-    // On Linux the time to send limits connecting, too.
-    ::setsockopt(socket->fd(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-    ::setsockopt(socket->fd(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-    if (::connect(socket->fd(), entry->ai_addr, entry->ai_addrlen) == 0) return socket;
-  }
-  return Broken(target, "connect");
-}
 
 }  // namespace
 
 absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& question) {
-  const auto socket = Connect(target, question.timeout_s);
-  if (!socket.ok()) return socket.status();
-  Channel channel((*socket)->fd());
+  const auto addresses = AddressesOf(target.host, target.port);
+  if (!addresses.ok()) return addresses.status();
+  const SteadyTime deadline = InSeconds(question.timeout_s);
+  auto connected = ConnectToFirst(*addresses, deadline);
+  if (!connected.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(target.host, ":", target.port, ": ", connected.status().message()));
+  }
+  Channel channel(target, std::move(connected->socket), deadline);
   if (target.tls != nullptr) {
-    if (absl::Status status = channel.BeginTls(target); !status.ok()) return status;
+    if (absl::Status status = channel.BeginTls(); !status.ok()) return status;
   }
   std::string request =
       absl::StrCat(std::string(question.method), " ", target.path, std::string(question.path),
@@ -132,7 +137,7 @@ absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& qu
   absl::StrAppend(&request, "\r\n", std::string(question.body));
   for (size_t sent = 0; sent < request.size();) {
     const ssize_t bytes = channel.Send(std::string_view(request).substr(sent));
-    if (bytes <= 0) return Broken(target, "send");
+    if (bytes <= 0) return channel.Broken("send");
     sent += static_cast<size_t>(bytes);
   }
   http::response_parser<http::string_body> parser;
@@ -143,7 +148,7 @@ absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& qu
   while (!parser.is_done()) {
     char piece[16384];
     const ssize_t bytes = channel.Receive(piece, sizeof(piece));
-    if (bytes < 0) return Broken(target, "read");
+    if (bytes < 0) return channel.Broken("read");
     if (bytes == 0) {
       parser.put_eof(error);
       if (error)

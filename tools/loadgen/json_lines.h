@@ -6,6 +6,8 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,19 +23,27 @@ class JsonLines {
  public:
   // As OpenToRead.
   static absl::StatusOr<std::unique_ptr<JsonLines>> Open(const std::string& path);
+  ~JsonLines();
+  JsonLines(const JsonLines&) = delete;
 
   // False at the end. INVALID_ARGUMENT when a line is no JSON object, DATA_LOSS when the file
-  // cannot be read to its end.
+  // cannot be read to its end, CANCELLED when a signal (InterruptedBy) ends the wait for what comes
+  // through a pipe.
   absl::StatusOr<bool> Next(nlohmann::json* object);
 
   // An error about the line read last: names file and line.
   absl::Status Error(absl::string_view what) const;
 
  private:
-  JsonLines(std::string path, std::ifstream stream);
+  JsonLines(std::string path, int fd);
+  // False at the end.
+  absl::StatusOr<bool> ReadLine(std::string* line);
+  absl::Status Fill();
 
   const std::string path_;
-  std::ifstream stream_;
+  const int fd_;
+  std::vector<char> buffer_;
+  std::string_view unread_;  // part of it; empty behind Fill: the file has ended
   int64_t line_ = 0;
 };
 

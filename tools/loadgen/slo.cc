@@ -70,8 +70,15 @@ std::vector<std::string> BrokenLimits(const Slo& slo,
                                       const std::array<Summary, kMetrics>& summaries,
                                       double failed_share) {
   std::vector<std::string> broken;
+  const bool answered = std::any_of(summaries.begin(), summaries.end(),
+                                    [](const Summary& summary) { return summary.count > 0; });
   for (const SloLimit& limit : slo.limits) {
     const auto metric = static_cast<size_t>(limit.metric);
+    if (answered && summaries[metric].count == 0) {
+      // Its statistic is 0, as if it had cost nothing.
+      broken.push_back(absl::StrFormat("no %s was measured", kMetricNames[metric]));
+      continue;
+    }
     const double value = ValueOf(summaries[metric], slo.statistic);
     if (value <= limit.most_ms) continue;
     broken.push_back(absl::StrFormat("%s %s is %.1f ms, over %g ms", StatisticName(slo.statistic),

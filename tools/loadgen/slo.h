@@ -50,7 +50,8 @@ const char* StatisticName(Statistic statistic);
 bool IsGood(const Slo& slo, const MetricValues& request);
 double ValueOf(const Summary& summary, Statistic statistic);
 
-// The limits that a load breaks, in words; none: it is held.
+// The limits that a load breaks, in words; none: it is held. One whose metric no answer has, as
+// TPOT of answers of one token, is broken: nothing shows that it was kept.
 std::vector<std::string> BrokenLimits(const Slo& slo,
                                       const std::array<Summary, kMetrics>& summaries,
                                       double failed_share);

@@ -23,13 +23,33 @@ using namespace std::chrono_literals;
 
 class HttpStopTest : public HttpServerTest {
  protected:
-  // Of two clients that have sent `part` of a request: one has stopped there, the other one goes
+  static constexpr size_t kBodyBytes = 1000, kRestBytes = 500;
+  static std::string Body(size_t bytes) { return std::string(bytes, 'x'); }
+
+  // A request whose body the server has begun to read; its last kRestBytes do not come.
+  RawClient BeginBody() {
+    const std::string request =
+        testing::PostRequest("/echo", Body(kBodyBytes), "Expect: 100-continue\r\n");
+    RawClient client = Connect();
+    client.Send(request.substr(0, request.size() - kBodyBytes));
+    EXPECT_EQ(client.ReadResponse(/*head_only=*/true).status, 100);
+    client.Send(Body(kBodyBytes - kRestBytes));
+    return client;
+  }
+  // A request whose header begins with "GET /hel": that was read with the request before it.
+  RawClient BeginHeader() {
+    RawClient client = Connect();
+    client.Send(GetRequest("/hello") + "GET /hel");
+    EXPECT_EQ(client.ReadResponse().status, 200);
+    return client;
+  }
+
+  // Of two clients that have sent a part of a request: one has stopped there, the other one goes
   // on, slowly.
-  void ExpectPartsRefused(const std::string& part, std::chrono::milliseconds grace) {
+  void ExpectPartsRefused(const std::function<RawClient()>& begin_part,
+                          std::chrono::milliseconds grace) {
     Start({.last_requests = 50ms});
-    RawClient silent = Connect(), slow = Connect();
-    for (RawClient* client : {&silent, &slow}) client->Send(part);
-    std::this_thread::sleep_for(50ms);
+    RawClient silent = begin_part(), slow = begin_part();
     std::atomic<bool> answered{false};
     std::thread sender([&] {
       while (!answered && slow.Send("x")) std::this_thread::sleep_for(20ms);
@@ -58,8 +78,18 @@ class HttpStopTest : public HttpServerTest {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
   }
 
-  static std::string HalfBody() {
-    return testing::PostRequest("/echo", std::string(1000, 'x')).substr(0, 600);
+  // What the wait for answers says that ends at `limit`, and that it took all of that time.
+  bool WaitsUntil(std::chrono::milliseconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const bool answered = server_->WaitUntilAnswered(deadline);
+    EXPECT_GE(std::chrono::steady_clock::now(), deadline);
+    return answered;
+  }
+  // Long before the wait would end.
+  void ExpectAnsweredSoon() {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(server_->WaitUntilAnswered(begin + 60s));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   }
 
   // Of what holds its I/O thread until it is `over`.
@@ -207,85 +237,81 @@ TEST_F(HttpStopTest, DrainingStillAnswersNewConnectionsButKeepsNone) {
 }
 
 TEST_F(HttpStopTest, AnUploadThatBeginsWhileDrainingHoldsNothingUp) {
-  using Clock = std::chrono::steady_clock;
   Start();
   server_->BeginDrain();
-  RawClient client = Connect();
-  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
-  client.Send(request.substr(0, request.size() - 500));
-  std::this_thread::sleep_for(50ms);
-  const Clock::time_point begin = Clock::now();
-  EXPECT_TRUE(server_->WaitUntilAnswered(begin + 60s));
-  EXPECT_LT(Clock::now() - begin, 20s);
-  client.Send(request.substr(request.size() - 500));
-  EXPECT_EQ(client.ReadResponse().body, std::string(1000, 'x'));
+  RawClient client = BeginBody();
+  ExpectAnsweredSoon();
+  client.Send(Body(kRestBytes));
+  EXPECT_EQ(client.ReadResponse().body, Body(kBodyBytes));
 }
 
 // What it asks would be refused, and Stop refuses it as well.
 TEST_F(HttpStopTest, AHeaderThatIsStillComingHoldsNothingUp) {
-  using Clock = std::chrono::steady_clock;
   Start();
-  RawClient client = Connect();
-  client.Send("GET /hel");
-  std::this_thread::sleep_for(50ms);
+  RawClient client = BeginHeader();
   server_->BeginDrain();
-  const Clock::time_point begin = Clock::now();
-  EXPECT_TRUE(server_->WaitUntilAnswered(begin + 60s));
-  EXPECT_LT(Clock::now() - begin, 20s);
+  ExpectAnsweredSoon();
   client.Send("lo HTTP/1.1\r\nHost: t\r\n\r\n");
   EXPECT_EQ(client.ReadResponse().body, "hello");
 }
 
 // Its client sent it to a server that was ready.
 TEST_F(HttpStopTest, AnUploadUnderWayWhenDrainingBeginsIsWaitedFor) {
-  using Clock = std::chrono::steady_clock;
   Start();
-  RawClient client = Connect();
-  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
-  client.Send(request.substr(0, request.size() - 500));
-  std::this_thread::sleep_for(50ms);
+  RawClient client = BeginBody();
   server_->BeginDrain();
-  std::atomic<bool> waited{false};
-  std::thread waiter([&] {
-    EXPECT_TRUE(server_->WaitUntilAnswered(Clock::now() + 60s));
-    waited = true;
-  });
-  std::this_thread::sleep_for(50ms);
-  EXPECT_FALSE(waited);
-  client.Send(request.substr(request.size() - 500));
+  EXPECT_TRUE(WaitsUntil(100ms));
+  std::thread waiter([&] { ExpectAnsweredSoon(); });
+  client.Send(Body(kRestBytes));
   const RawResponse response = client.ReadResponse();
-  EXPECT_EQ(response.body, std::string(1000, 'x'));
+  EXPECT_EQ(response.body, Body(kBodyBytes));
   EXPECT_EQ(response.headers.at("connection"), "close");
   waiter.join();
 }
 
 TEST_F(HttpStopTest, AnUploadThatDoesNotComeToItsEndMakesNoDrainAFailure) {
   Start();
-  RawClient client = Connect();
-  client.Send(testing::PostRequest("/echo", std::string(1000, 'x')).substr(0, 600));
-  std::this_thread::sleep_for(50ms);
+  RawClient client = BeginBody();
   server_->BeginDrain();
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_TRUE(server_->WaitUntilAnswered(begin + 100ms));
-  EXPECT_GE(std::chrono::steady_clock::now(), begin + 100ms);
+  EXPECT_TRUE(WaitsUntil(100ms));
 }
 
-TEST_F(HttpStopTest, StopRefusesBodiesThatHaveNotCome) { ExpectPartsRefused(HalfBody(), 60s); }
+TEST_F(HttpStopTest, StopRefusesBodiesThatHaveNotCome) {
+  ExpectPartsRefused([this] { return BeginBody(); }, 60s);
+}
 TEST_F(HttpStopTest, StopWithoutGraceRefusesBodiesThatHaveNotCome) {
-  ExpectPartsRefused(HalfBody(), 0s);
+  ExpectPartsRefused([this] { return BeginBody(); }, 0s);
 }
 
-TEST_F(HttpStopTest, StopRefusesHeadersThatHaveNotCome) { ExpectPartsRefused("GET /hea", 60s); }
+TEST_F(HttpStopTest, StopRefusesHeadersThatHaveNotCome) {
+  ExpectPartsRefused([this] { return BeginHeader(); }, 60s);
+}
 TEST_F(HttpStopTest, StopWithoutGraceRefusesHeadersThatHaveNotCome) {
-  ExpectPartsRefused("GET /hea", 0s);
+  ExpectPartsRefused([this] { return BeginHeader(); }, 0s);
+}
+
+// What comes at the moment of Stop's question does not make a header whole.
+TEST_F(HttpStopTest, StopRefusesAHeaderOfWhichMoreHasJustCome) {
+  Start({.io_threads = 2, .last_requests = 0ms});
+  // Connections take turns: the I/O thread of `idle`, which tells how far Stop is, goes on.
+  RawClient idle = Connect(), header = BeginHeader();
+  RawClient other = Connect(), blocker = Connect();
+  blocker.Send(GetRequest("/blocks-io"));
+  ASSERT_TRUE(Eventually([&] { return at_once_.begun.load(); }));
+  std::thread stopper([&] { server_->Stop(60s); });
+  EXPECT_TRUE(idle.ReadEnd());
+  std::this_thread::sleep_for(50ms);  // what Stop asks of the other I/O thread is in its queue
+  header.Send("x");
+  at_once_.over = true;
+  EXPECT_EQ(blocker.ReadResponse().body, "let go");
+  EXPECT_EQ(header.ReadResponse().status, 503);
+  for (RawClient* client : {&header, &blocker}) client->Close();
+  stopper.join();
 }
 
 TEST_F(HttpStopTest, WhoIsRefusedAndDoesNotCloseHoldsUpNoEnd) {
   Start({.last_requests = 50ms});
-  RawClient header = Connect(), body = Connect();
-  header.Send("GET /hea");
-  body.Send(HalfBody());
-  std::this_thread::sleep_for(50ms);
+  RawClient header = BeginHeader(), body = BeginBody();
   ExpectStopsSoon();
   for (RawClient* client : {&header, &body}) EXPECT_EQ(client->ReadResponse().status, 503);
 }
@@ -309,14 +335,11 @@ TEST_F(HttpStopTest, WhoWasRefusedBeforeAndDoesNotCloseHoldsUpNoEnd) {
 
 TEST_F(HttpStopTest, BodiesThatComeWhileItStopsAreRead) {
   Start({.last_requests = 2s});
-  const std::string request = testing::PostRequest("/echo", std::string(1000, 'x'));
-  RawClient client = Connect();
-  client.Send(request.substr(0, 600));
-  std::this_thread::sleep_for(50ms);
+  RawClient client = BeginBody();
   std::thread stopper([&] { server_->Stop(60s); });
   ASSERT_TRUE(Eventually([&] { return !Connect().connected(); }));
-  client.Send(request.substr(600));
-  EXPECT_EQ(client.ReadResponse().body, std::string(1000, 'x'));
+  client.Send(Body(kRestBytes));
+  EXPECT_EQ(client.ReadResponse().body, Body(kBodyBytes));
   client.Close();
   stopper.join();
 }

@@ -1,13 +1,17 @@
 """loadgen with lines of one's own (arguments: programs.py)."""
 
+import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
-from programs import REFRAIND_FAKE, Server, json_lines, loadgen, one_run, responder, run_json
+from programs import (LOADGEN, REFRAIND_FAKE, TIMEOUT_S, Server, json_lines, loadgen, one_run,
+                      responder, run_json)
 
 # As docs/load-testing.md has them.
 OWN_LINES = """{"prompt": "Once upon", "max_tokens": 32, "start_s": 0.5}
@@ -72,6 +76,27 @@ class OwnLines(unittest.TestCase):
             run = one_run(server.url, "--workload=jsonl", f"--file={pipe}", "--rate=100")
         self.assertEqual((run["completed"], run["failed"]), (5, 0))
 
+    def test_a_signal_ends_the_wait_for_a_pipe(self):
+        pipe, out = self.folder / "pipe", self.folder / "out.json"
+        os.mkfifo(pipe)
+        with responder(f"--log={self.log}") as server:
+            process = subprocess.Popen(
+                [LOADGEN, f"--url={server.url}", "--workload=jsonl", f"--file={pipe}", "--rate=100",
+                 f"--json={out}"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            with open(pipe, "w") as writer:
+                print(*['{"prompt": "Once upon", "max_tokens": 2}'] * 2, sep="\n", file=writer,
+                      flush=True)
+                deadline = time.monotonic() + TIMEOUT_S
+                while not self.log.read_text() and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                time.sleep(0.3)  # for a third line
+                process.send_signal(signal.SIGINT)
+                _, errors = process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual((process.returncode, errors),
+                         (128 + signal.SIGINT, "loadgen: interrupted\n"))
+        [run] = json.loads(out.read_text())["runs"]
+        self.assertEqual((run["completed"] + run["failed"], run["ended_early"]), (2, "interrupted"))
 
     def test_a_pipe_cannot_be_repeated(self):
         pipe = self.folder / "pipe"

@@ -187,6 +187,18 @@ TEST(Slo, NamesTheLimitsThatALoadBreaks) {
   EXPECT_TRUE(BrokenLimits(slo, summaries, 0.02).empty());
 }
 
+// Of answers of one token, or that a proxy sends on as a whole, nobody knows how it kept its limit.
+TEST(Slo, IsBrokenWhereAMetricOfALimitWasNotMeasured) {
+  const Slo slo = {.limits = {{Metric::kTpot, 20}, {Metric::kTtft, 2000}}};
+  Recorder recorder(slo);
+  recorder.Sent(0, 0);
+  recorder.Ended(Answered(0, 1, 1, 1, 1));
+  recorder.Sent(0, 0);
+  recorder.Ended(Answered(0, 1, 1, 1, 32));
+  EXPECT_EQ(BrokenLimits(slo, recorder.Finish(0).metrics, 0),
+            (std::vector<std::string>{"no tpot was measured"}));
+}
+
 TEST(Slo, IsBrokenByALoadOfWhichNothingWasAnsweredHoweverManyMayFail) {
   const Slo slo = {.limits = {{Metric::kTtft, 100}}, .most_failed_share = 1};
   EXPECT_EQ(BrokenLimits(slo, {}, 1), (std::vector<std::string>{"no request succeeded"}));

@@ -1,0 +1,160 @@
+// What loadgen asks beside its load ends by its time, whatever the server does.
+
+#include "tools/loadgen/http_fetch.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "tools/loadgen/connecting.h"
+#include "tools/loadgen/event_loop.h"
+#include "tools/loadgen/http_backend.h"
+
+namespace refrain::loadgen {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kTimeS = 0.5;
+// Far more than that, and less than the system's own limits, which are minutes.
+constexpr auto kMost = 20s;
+
+// Listens on a free port.
+class Listener {
+ public:
+  explicit Listener(int backlog) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(fd_, any, size), 0);
+    EXPECT_EQ(listen(fd_, backlog), 0);
+    EXPECT_EQ(getsockname(fd_, any, &size), 0);
+    endpoint_ = Endpoint(boost::asio::ip::address_v4::loopback(), ntohs(address.sin_port));
+  }
+  ~Listener() { close(fd_); }
+
+  int fd() const { return fd_; }
+  const Endpoint& endpoint() const { return endpoint_; }
+  HttpTarget target() const {
+    return *ParseTarget("http://127.0.0.1:" + std::to_string(endpoint_.port()));
+  }
+
+ private:
+  const int fd_;
+  Endpoint endpoint_;
+};
+
+// One that accepts nobody and whose queue is full: who connects is not answered, as by a firewall
+// that drops.
+class SilentAddress {
+ public:
+  SilentAddress() : listener_(/*backlog=*/0) {
+    for (int i = 0; i < 8; ++i) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+      const Endpoint& to = listener_.endpoint();
+      if (connect(fd, to.data(), static_cast<socklen_t>(to.size())) != 0) {
+        EXPECT_EQ(errno, EINPROGRESS);
+      }
+      crowd_.push_back(fd);
+    }
+  }
+  ~SilentAddress() {
+    for (const int fd : crowd_) close(fd);
+  }
+  const Listener& listener() const { return listener_; }
+
+ private:
+  const Listener listener_;
+  std::vector<int> crowd_;
+};
+
+// Answers one client with `head`, and then a byte every 20 ms for as long as it is there.
+class TricklingServer {
+ public:
+  explicit TricklingServer(std::string_view head)
+      : listener_(/*backlog=*/8), thread_([this, head] { Serve(head); }) {}
+  ~TricklingServer() {
+    shutdown(listener_.fd(), SHUT_RDWR);  // ends accept
+    thread_.join();
+  }
+  HttpTarget target() const { return listener_.target(); }
+
+ private:
+  void Serve(std::string_view head) {
+    const int client = accept(listener_.fd(), nullptr, nullptr);
+    if (client < 0) return;
+    bool there = send(client, head.data(), head.size(), MSG_NOSIGNAL) >= 0;
+    for (; there; std::this_thread::sleep_for(20ms)) {
+      there = send(client, "x", 1, MSG_NOSIGNAL) == 1;
+    }
+    close(client);
+  }
+
+  const Listener listener_;
+  std::thread thread_;
+};
+
+TEST(Fetch, EndsByItsTimeThoughSomethingComesAllTheWhile) {
+  for (const char* head :
+       {"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nX-Endless: "}) {
+    TricklingServer server(head);
+    const auto begin = Clock::now();
+    const auto reply = Fetch(server.target(), {.path = "/metrics", .timeout_s = kTimeS});
+    EXPECT_LT(Clock::now() - begin, kMost);
+    EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+    EXPECT_NE(reply.status().message().find("cannot read"), std::string::npos) << reply.status();
+  }
+}
+
+TEST(Fetch, EndsByItsTimeWhereNobodyAnswersWhoConnects) {
+  const SilentAddress silent;
+  const auto begin = Clock::now();
+  const auto reply = Fetch(silent.listener().target(), {.path = "/x", .timeout_s = kTimeS});
+  EXPECT_LT(Clock::now() - begin, kMost);
+  EXPECT_NE(reply.status().message().find("cannot connect"), std::string::npos) << reply.status();
+}
+
+TEST(HttpBackend, IsThereInTimeWhereNobodyAnswersWhoConnects) {
+  const SilentAddress silent;
+  AsioLoop loop;
+  const auto begin = Clock::now();
+  EXPECT_TRUE(MakeHttpBackend(&loop, {.target = silent.listener().target(), .find_s = kTimeS}).ok())
+      << "its requests fail";
+  EXPECT_LT(Clock::now() - begin, kMost);
+}
+
+TEST(ConnectToFirst, LeavesTimeToOthersThanOneThatDoesNotAnswer) {
+  const SilentAddress silent;
+  const Listener listener(/*backlog=*/8);
+  const auto connected =
+      ConnectToFirst({silent.listener().endpoint(), listener.endpoint()}, InSeconds(2));
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  EXPECT_EQ(connected->address, 1u);
+}
+
+TEST(ConnectToFirst, SaysWhyTheLastOneTookNoConnection) {
+  const SilentAddress silent;
+  Endpoint nobody;
+  {
+    const Listener listener(/*backlog=*/8);
+    nobody = listener.endpoint();
+  }
+  const auto connected = ConnectToFirst({silent.listener().endpoint(), nobody}, InSeconds(kTimeS));
+  EXPECT_EQ(connected.status().message(), "cannot connect: Connection refused");
+}
+
+}  // namespace
+}  // namespace refrain::loadgen
