@@ -7,6 +7,7 @@
 
 #include "server/generation_note.h"
 #include "server/grpc/guarded.h"
+#include "server/rule_bytes.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
@@ -54,7 +55,8 @@ absl::Status GenerationCall::TrySubmit() {
   if (!message_read.ok()) return message_read;
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
   if (!read.ok()) return read.status();
-  if (read->conversation_bytes > kUncountedBytes) {
+  const size_t read_bytes = read->conversation_bytes + RuleBytes(read->request);
+  if (read_bytes > kUncountedBytes) {
     HeldBytes& held = *caller_.held_bytes;
     const absl::Status more = HoldBytes(held.bytes() + read->conversation_bytes, &held);
     if (!more.ok()) return more;

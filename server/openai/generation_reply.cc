@@ -72,6 +72,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
       held_(std::move(parts.held)),
+      rules_hold_(std::move(parts.rules_hold)),
       disposal_(std::move(parts.disposal)),
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{

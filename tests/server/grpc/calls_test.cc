@@ -243,6 +243,24 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
   }));
 }
 
+// They are tokens, too, as long as the request waits or runs.
+TEST_F(GrpcCallsTest, CountsBadWordsAsTokens) {
+  Start({.messages_bytes = 60 << 10});
+  v1::GenerateRequest request = Text("[[hold]]");
+  for (int i = 0; i < 20; ++i) {
+    request.mutable_params()->mutable_sampling()->add_bad_words(std::string(200, 'z'));
+  }
+  ClientContext first, second;
+  const auto held = inference_->Generate(&first, request);
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  second.set_deadline(std::chrono::system_clock::now() + 5s);  // were it not refused
+  const auto refused = inference_->Generate(&second, request);
+  EXPECT_EQ(refused->Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Generate("small"), StatusCode::OK);
+  first.TryCancel();
+  held->Finish();
+}
+
 // What a message takes counts, not what it is long: an empty element is two bytes.
 TEST_F(GrpcCallsTest, RefusesMessagesWhoseElementsTakeMoreThanItMayHold) {
   Start({.messages_bytes = 300 << 10});
