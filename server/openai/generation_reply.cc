@@ -456,7 +456,11 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
 
 void GenerationReply::ReportMisses() {
   std::vector<std::optional<engine::CacheMiss>> misses;
-  for (const PromptState& prompt : prompts_) misses.push_back(prompt.usage.miss);
+  for (const PromptState& prompt : prompts_) {
+    // Not looked for yet: usage comes once its request has started.
+    if (prompt.usage.prompt_tokens == 0) return;
+    misses.push_back(prompt.usage.miss);
+  }
   format_.SetMisses(std::move(misses));
 }
 
