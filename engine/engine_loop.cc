@@ -29,6 +29,13 @@ bool IsStuck(const SequenceState& alone, kvcache::CacheManager* cache) {
          absl::IsResourceExhausted(cache->Reserve(alone.id, 1));
 }
 
+// Of all sequences of its request.
+bool RunsAlone(const SequenceState& sequence) {
+  return std::ranges::none_of(sequence.request->choices(), [&](const auto& other) {
+    return other.get() != &sequence && other->phase == SequencePhase::kRunning;
+  });
+}
+
 // The logits gave nothing to choose from, or no log-probability that could be told or compared: the
 // greatest is infinite, or all are NaN.
 bool IsCorrupted(const SampledToken& sampled) {
@@ -361,6 +368,9 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   if (request.SetCachedTokens(cached_tokens, written_tokens)) {
     request.SetCacheMiss(ExplainMiss(seen_, {.keys = request.prefix_keys(),
                                              .chunk_tokens = snapshot_.limits.chunk_tokens,
+  if (found_tokens < request.prompt_tokens() - 1 && RunsAlone(*sequence)) {
+    request.ForgetFirstWithPrompt();  // whoever had the prompt, it is computed again
+  }
                                              .prompt_tokens = request.prompt_tokens(),
                                              .cached_tokens = found_tokens,
                                              .goes_on = goes_on,
