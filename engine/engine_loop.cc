@@ -131,6 +131,7 @@ void EngineLoop::TakeIn(RequestQueue::Items items) {
     if (found == requests_.end() || found->second->finished()) continue;
     FinishRequest(found->second.get(), absl::CancelledError("the request was cancelled"));
   }
+  for (TenantEnd& end : items.tenant_ends) EndWaiting(std::move(end));
   for (const CacheErrand& errand : items.errands) errand(parts_.cache);
 }
 
@@ -144,6 +145,11 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
     return;
   }
   const uint64_t number = encoded->number;
+  const auto end = tenant_ends_.find(encoded->request.tenant);
+  if (end != tenant_ends_.end() && number < end->second.before) {
+    encoded->End(end->second.reason);
+    return;
+  }
   deadlines_.Add(encoded->deadline, number);
   PrefixKeys keys;
   if (parts_.cache->options().prefix_cache) {
@@ -362,15 +368,15 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
+  if (found_tokens < request.prompt_tokens() - 1 && RunsAlone(*sequence)) {
+    request.ForgetFirstWithPrompt();  // whoever had the prompt, it is computed again
+  }
   const int32_t cached_tokens = std::min(found_tokens, request.prompt_tokens());
   const bool prefix_cache = parts_.cache->options().prefix_cache;
   const int32_t written_tokens = prefix_cache ? request.prompt_tokens() - cached_tokens : 0;
   if (request.SetCachedTokens(cached_tokens, written_tokens)) {
     request.SetCacheMiss(ExplainMiss(seen_, {.keys = request.prefix_keys(),
                                              .chunk_tokens = snapshot_.limits.chunk_tokens,
-  if (found_tokens < request.prompt_tokens() - 1 && RunsAlone(*sequence)) {
-    request.ForgetFirstWithPrompt();  // whoever had the prompt, it is computed again
-  }
                                              .prompt_tokens = request.prompt_tokens(),
                                              .cached_tokens = found_tokens,
                                              .goes_on = goes_on,
