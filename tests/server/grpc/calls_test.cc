@@ -341,6 +341,33 @@ TEST_F(GrpcCallsTest, OfACallThatIsCancelledBeforeItsTurnTheMessageIsNotRead) {
             2);
 }
 
+// As over HTTP: a large message waits for a thread that reads it.
+TEST_F(GrpcCallsTest, ACallsTimeRunsFromItsBeginning) {
+  Start({}, &shut_gate_);
+  const auto begin = std::chrono::steady_clock::now();
+  for (const bool has_timeout : {true, false}) {
+    v1::GenerateRequest request = Text("a");
+    if (has_timeout) request.mutable_params()->set_timeout_s(30);
+    ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + (has_timeout ? 100s : 20s));
+    shut_gate_.open = false;
+    const int came = shut_gate_.came;
+    const auto reader = inference_->Generate(&context, request);
+    ASSERT_TRUE(Eventually([&] { return shut_gate_.came > came; }));
+    const auto there = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(300ms);
+    shut_gate_.open = true;
+    v1::GenerateResponse message;
+    while (reader->Read(&message)) continue;
+    EXPECT_TRUE(reader->Finish().ok());
+    const engine::Request submitted = engine_.last_request();
+    ASSERT_TRUE(submitted.arrived.has_value());
+    EXPECT_GE(*submitted.arrived, begin);
+    EXPECT_LE(*submitted.arrived, there);
+    EXPECT_NEAR(*submitted.timeout_s, has_timeout ? 30 : 20, 0.25);
+  }
+}
+
 TEST_F(GrpcCallsTest, RefusesToTokenizeMoreThanItMayHold) {
   Start({.messages_bytes = 150 << 10});
   // A call's bytes are free when its answer has been sent.
