@@ -34,7 +34,9 @@ absl::StatusOr<BadWordEncoder::Sequences> BadWordEncoder::EncodeAnew(const Words
                             absl::StrCat("bad_words: ", std::string(ids.status().message())));
       }
       const bool is_new = banned.empty() || banned.back() != *ids;
-      if (!ids->empty() && is_new && !bare.empty()) banned.push_back(*std::move(ids));
+      if (ids->empty() || !is_new || bare.empty()) continue;
+      ids->shrink_to_fit();  // they wait as long as their requests do
+      banned.push_back(*std::move(ids));
     }
   }
   return Sequences(std::move(banned));

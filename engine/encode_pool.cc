@@ -184,6 +184,19 @@ void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {
   short_lane_.Push({.request = std::move(request), .text = std::nullopt});
 }
 
+int32_t EncodePool::EndWaiting(const std::string& tenant, const absl::Status& reason) {
+  std::vector<Job> ended;
+  for (Lane* lane : {&short_lane_, &long_lane_}) {
+    MutexLock lock(lane->mutex);
+    for (Job& job :
+         lane->jobs.TakeIf([&](const Job& waiting) { return waiting.tenant() == tenant; })) {
+      ended.push_back(std::move(job));
+    }
+  }
+  for (const Job& job : ended) job.request->End(reason);
+  return static_cast<int32_t>(ended.size());
+}
+
 void EncodePool::Stop() {
   short_lane_.Stop();
   long_lane_.Stop();

@@ -58,6 +58,8 @@ class EncodePool {
   ~EncodePool() { Stop(); }
 
   void Push(std::unique_ptr<EncodedRequest> request);
+  // Ends what waits of the tenant, but for what a thread works on. How many that were.
+  int32_t EndWaiting(const std::string& tenant, const absl::Status& reason);
   void Stop();
 
  private:

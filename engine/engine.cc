@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <optional>
@@ -97,6 +98,8 @@ class LocalEngine : public Engine {
   absl::StatusOr<PinList> PinnedPrefixes() override;
   absl::StatusOr<int32_t> DropPrefix(const Request& prompt) override;
   absl::StatusOr<int32_t> DropIdleCache() override;
+  absl::StatusOr<int32_t> EndWaiting(const std::string& tenant,
+                                     const absl::Status& reason) override;
   absl::Status health() const override { return loop_.health(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"),
@@ -254,6 +257,25 @@ absl::StatusOr<int32_t> LocalEngine::DropPrefix(const Request& prompt) {
 
 absl::StatusOr<int32_t> LocalEngine::DropIdleCache() {
   return AskCache<int32_t>([](auto* cache) { return cache->EvictAll(); });
+}
+
+absl::StatusOr<int32_t> LocalEngine::EndWaiting(const std::string& tenant,
+                                                const absl::Status& reason) {
+  constexpr std::chrono::seconds kMostWait{5};  // whoever asks has signals to hear
+  // What is encoded meanwhile has a number below it, and ends where it arrives.
+  const uint64_t before = next_number_.load();
+  const int32_t encoding = pool_.EndWaiting(tenant, reason);
+  auto told = std::make_shared<std::promise<absl::StatusOr<int32_t>>>();
+  std::future<absl::StatusOr<int32_t>> ended = told->get_future();
+  queue_->Post({.tenant = tenant, .before = before, .reason = reason, .done = [told](auto waiting) {
+                  told->set_value(std::move(waiting));
+                }});
+  if (ended.wait_for(kMostWait) != std::future_status::ready) {
+    return absl::DeadlineExceededError("the engine thread is in a long step");
+  }
+  const absl::StatusOr<int32_t> waiting = ended.get();
+  if (!waiting.ok()) return waiting.status();
+  return encoding + *waiting;
 }
 
 }  // namespace

@@ -122,6 +122,13 @@ class Engine {
   virtual absl::StatusOr<int32_t> DropPrefix(const Request& prompt) = 0;
   virtual absl::StatusOr<int32_t> DropIdleCache() = 0;
 
+  // Ends with `reason` what came of the tenant before and has not begun to run; what runs goes on,
+  // and so may a text that is only tokenized. How many that were, but for those that are being
+  // encoded, which end behind that. Waits for the engine thread, up to a step: DEADLINE_EXCEEDED
+  // where that takes some seconds, and they will end then; UNAVAILABLE once it has stopped.
+  virtual absl::StatusOr<int32_t> EndWaiting(const std::string& tenant,
+                                             const absl::Status& reason) = 0;
+
   // OK while the engine loop lives; the reason once it is dead.
   virtual absl::Status health() const = 0;
 

@@ -29,6 +29,13 @@ bool IsStuck(const SequenceState& alone, kvcache::CacheManager* cache) {
          absl::IsResourceExhausted(cache->Reserve(alone.id, 1));
 }
 
+// Of all sequences of its request.
+bool RunsAlone(const SequenceState& sequence) {
+  return std::ranges::none_of(sequence.request->choices(), [&](const auto& other) {
+    return other.get() != &sequence && other->phase == SequencePhase::kRunning;
+  });
+}
+
 // The logits gave nothing to choose from, or no log-probability that could be told or compared: the
 // greatest is infinite, or all are NaN.
 bool IsCorrupted(const SampledToken& sampled) {
@@ -124,6 +131,7 @@ void EngineLoop::TakeIn(RequestQueue::Items items) {
     if (found == requests_.end() || found->second->finished()) continue;
     FinishRequest(found->second.get(), absl::CancelledError("the request was cancelled"));
   }
+  for (TenantEnd& end : items.tenant_ends) EndWaiting(std::move(end));
   for (const CacheErrand& errand : items.errands) errand(parts_.cache);
 }
 
@@ -137,6 +145,11 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
     return;
   }
   const uint64_t number = encoded->number;
+  const auto end = tenant_ends_.find(encoded->request.tenant);
+  if (end != tenant_ends_.end() && number < end->second.before) {
+    encoded->End(end->second.reason);
+    return;
+  }
   deadlines_.Add(encoded->deadline, number);
   PrefixKeys keys;
   if (parts_.cache->options().prefix_cache) {
@@ -355,6 +368,9 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   request.Start();
   request.MakeSampler(sequence.get(), fresh_seeds_());
   MarkChanged(&request);
+  if (found_tokens < request.prompt_tokens() - 1 && RunsAlone(*sequence)) {
+    request.ForgetFirstWithPrompt();  // whoever had the prompt, it is computed again
+  }
   const int32_t cached_tokens = std::min(found_tokens, request.prompt_tokens());
   const bool prefix_cache = parts_.cache->options().prefix_cache;
   const int32_t written_tokens = prefix_cache ? request.prompt_tokens() - cached_tokens : 0;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "engine/scheduler.h"
 #include "engine/seen_prefixes.h"
 #include "engine/step_builder.h"
+#include "engine/tenant_end.h"
 #include "engine/text/tokenizer.h"
 #include "engine/turn_memory.h"
 #include "engine/waiting_counts.h"
@@ -64,15 +66,12 @@ struct EngineLoopParts {
 // Sharing: a request's prompt is matched when it arrives, and again when that may have changed. One
 // whose next chunk another is computing is held until that is done (PendingPrefixes).
 //
-// Beam search: beams are sequences like others. One that has its next candidates waits for those of
-// the request's other beams; then those that go on get their next token, in the same step unless
-// memory is short, one that goes on more than once is forked, and what is dropped leaves the cache.
-// What a request gets depends on other requests in nothing but time.
+// Beam search: beams are sequences like others that wait for one another at every token
+// (BeamGroup). What a request gets depends on other requests in nothing but time.
 //
-// Turn and Run: one thread. stats and health: any thread. Failure: a step for which the device had
-// no memory runs again as smaller ones; one that fails otherwise, or is the smallest, finishes the
-// requests in it with its status and the loop goes on; INTERNAL means that the device is broken:
-// every request is finished with that status and health reports it for good.
+// Turn and Run: one thread. stats and health: any thread. Failure: a step that lacks memory on the
+// device runs again as smaller ones; one that fails otherwise, or is the smallest, finishes its
+// requests with its status; at INTERNAL, a broken device, all are finished and health says so.
 class EngineLoop {
  public:
   // Before each plan so many waiting sequences are matched again if that is out of date: the first
@@ -84,8 +83,7 @@ class EngineLoop {
   EngineLoop(const EngineLoopParts& parts, const LoopOptions& options);
   ~EngineLoop();
 
-  // Turns until the queue is closed, asleep while there is nothing to do; then finishes what is
-  // left as CANCELLED.
+  // Turns until the queue is closed, asleep while idle; then finishes what is left as CANCELLED.
   void Run();
   // One turn, for tests; false when nothing is left to do but to wait for the queue.
   bool Turn();
@@ -101,6 +99,7 @@ class EngineLoop {
   void TouchAhead();  // memory for the chunks that running sequences take next
   void TakeIn(RequestQueue::Items items);
   void Accept(std::unique_ptr<EncodedRequest> encoded);
+  void EndWaiting(TenantEnd end);
   void ExpireDeadlines();
   bool LaunchNext();
   void Preempt(SequenceState* sequence);
@@ -202,8 +201,9 @@ class EngineLoop {
   std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
   std::deque<LaunchedStep> in_flight_;
   DeadlineList deadlines_;
-  std::vector<uint64_t> changed_;                     // requests with something to send
-  Clock::TimePoint collected_;                        // the last step
+  std::unordered_map<std::string, TenantEnd> tenant_ends_;  // the last one of each, without `done`
+  std::vector<uint64_t> changed_;                           // requests with something to send
+  Clock::TimePoint collected_;                              // the last step
   double runner_seconds_ = 0, planning_seconds_ = 0;  // of this turn, as StepObservation has them
   std::vector<TokenId> known_ids_;                    // scratch
   uint64_t next_sequence_id_ = 1;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cassert>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -115,6 +116,19 @@ void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
   counts_.MakesChoices(*request);
   request->Finish(std::move(status));
   MarkChanged(request);
+}
+
+void EngineLoop::EndWaiting(TenantEnd end) {
+  int32_t ended = 0;
+  for (const auto& [number, request] : requests_) {
+    if (number >= end.before || request->request().tenant != end.tenant) continue;
+    if (request->started() || request->finished()) continue;
+    FinishRequest(request.get(), end.reason);
+    ++ended;
+  }
+  std::exchange(end.done, nullptr)(ended);
+  std::string tenant = end.tenant;
+  tenant_ends_.insert_or_assign(std::move(tenant), std::move(end));
 }
 
 }  // namespace refrain::engine

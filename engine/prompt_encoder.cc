@@ -63,6 +63,12 @@ absl::Status CheckHeldBytes(const Request& request, int64_t max_tokens) {
       " MiB are held until the best are known: ask for fewer, or a lower max_tokens"));
 }
 
+// Ids come in vectors that grew by doubling, or were a thousand times as long before they were
+// truncated; and the request may wait for long with them.
+void FreeUnused(std::vector<TokenId>* ids) {
+  if (ids->capacity() - ids->size() > ids->size() / 5) ids->shrink_to_fit();
+}
+
 absl::Status OfPrompt(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::Status(status.code(), absl::StrCat("the prompt cannot be tokenized: ",
@@ -144,6 +150,7 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
   }
   if (absl::Status status = CheckSizes(in, request->prompt.size()); !status.ok()) return status;
   const int64_t left = limits_.max_context_tokens - static_cast<int64_t>(request->prompt.size());
+  FreeUnused(&request->prompt);
   request->stop_rules =
       stop_rules_.Make(in.stop, static_cast<int32_t>(std::min<int64_t>(in.stop.max_tokens, left)));
   return absl::OkStatus();

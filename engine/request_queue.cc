@@ -23,6 +23,18 @@ void RequestQueue::PostCancel(uint64_t request_number) {
   changed_.NotifyOne();
 }
 
+void RequestQueue::Post(TenantEnd end) {
+  {
+    MutexLock lock(mutex_);
+    if (!items_.closed) {
+      items_.tenant_ends.push_back(std::move(end));
+      changed_.NotifyOne();
+      return;
+    }
+  }
+  end.done(absl::UnavailableError("the engine has stopped"));
+}
+
 void RequestQueue::Send(CacheErrand errand) {
   {
     MutexLock lock(mutex_);
@@ -42,7 +54,8 @@ void RequestQueue::Close() {
 }
 
 bool RequestQueue::EmptyLocked() const {
-  return items_.requests.empty() && items_.cancelled.empty() && items_.errands.empty();
+  return items_.requests.empty() && items_.cancelled.empty() && items_.tenant_ends.empty() &&
+         items_.errands.empty();
 }
 
 RequestQueue::Items RequestQueue::Take() {
@@ -50,6 +63,7 @@ RequestQueue::Items RequestQueue::Take() {
   Items taken;
   taken.requests = std::exchange(items_.requests, {});
   taken.cancelled = std::exchange(items_.cancelled, {});
+  taken.tenant_ends = std::exchange(items_.tenant_ends, {});
   taken.errands = std::exchange(items_.errands, {});
   taken.closed = items_.closed;
   return taken;

@@ -8,24 +8,27 @@
 #include "engine/annotated_mutex.h"
 #include "engine/cache_errand.h"
 #include "engine/encoded_request.h"
+#include "engine/tenant_end.h"
 
 namespace refrain::engine {
 
-// The engine thread's inbox: encoded requests, cancellations and errands, from any thread. Its
-// length is bounded by the AdmissionLedger that every request has passed. After Close, what is
-// pushed is dropped with its stream finished as CANCELLED.
+// The engine thread's inbox: encoded requests, cancellations, ends of tenants and errands, from any
+// thread. Its length is bounded by the AdmissionLedger that every request has passed. After Close,
+// what is pushed is dropped with its stream finished as CANCELLED.
 class RequestQueue {
  public:
   struct Items {
     std::vector<std::unique_ptr<EncodedRequest>> requests;  // in order of arrival here
     std::vector<uint64_t> cancelled;                        // request numbers
+    std::vector<TenantEnd> tenant_ends;
     std::vector<CacheErrand> errands;
     bool closed = false;
   };
 
   void Push(std::unique_ptr<EncodedRequest> request);
   void PostCancel(uint64_t request_number);
-  // After Close it is told UNAVAILABLE at once.
+  // After Close these are told UNAVAILABLE at once.
+  void Post(TenantEnd end);
   void Send(CacheErrand errand);
   void Close();
 

@@ -142,6 +142,8 @@ class RunningRequest {
     if (!first_with_prompt_.has_value()) first_with_prompt_ = sequence;
     return *first_with_prompt_ == sequence;
   }
+  // None of them has it any more.
+  void ForgetFirstWithPrompt() { first_with_prompt_.reset(); }
   void SetCacheMiss(std::optional<CacheMiss> miss) { outbox_.usage.miss = miss; }
 
   void AddPromptToken(int32_t index, const SampledToken& sampled);

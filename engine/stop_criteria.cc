@@ -5,67 +5,19 @@
 
 namespace refrain::engine {
 
-StopStrings::StopStrings(std::span<const std::string> strings) : nodes_(1) {
-  for (size_t i = 0; i < strings.size(); ++i) {
-    if (strings[i].empty()) continue;
-    State at = kStart;
-    for (const char byte : strings[i]) {
-      State child = ChildOrNone(at, byte);
-      if (child < 0) {
-        child = static_cast<State>(nodes_.size());
-        Node& parent = nodes_[static_cast<size_t>(at)];
-        nodes_.push_back(
-            {.next_sibling = parent.first_child, .depth = parent.depth + 1, .byte = byte});
-        nodes_[static_cast<size_t>(at)].first_child = child;
-      }
-      at = child;
-    }
-    int32_t& match = nodes_[static_cast<size_t>(at)].match;
-    if (match < 0) match = static_cast<int32_t>(i);
+bool StringFinder::Follow(std::string_view string, char byte) {
+  while (matched_ > 0 && string[matched_] != byte) matched_ = borders_[matched_ - 1];
+  if (string[matched_] != byte) return false;
+  if (matched_ == borders_.size()) {
+    size_t border = matched_ > 0 ? borders_[matched_ - 1] : 0;
+    while (border > 0 && string[border] != byte) border = borders_[border - 1];
+    const bool longer = border < matched_ && string[border] == byte;
+    borders_.push_back(longer ? static_cast<uint32_t>(border + 1) : 0);
   }
-  LinkFailures();
-}
-
-void StopStrings::LinkFailures() {
-  std::vector<State> queue = {kStart};  // breadth first: a failure link leads to a lesser depth
-  for (size_t i = 0; i < queue.size(); ++i) {
-    const State at = queue[i];
-    Node& node = nodes_[static_cast<size_t>(at)];
-    const Node& fail = nodes_[static_cast<size_t>(node.fail)];
-    if (at != kStart) {
-      node.held_bytes = node.first_child >= 0 ? node.depth : fail.held_bytes;
-      if (node.match < 0) node.match = fail.match;
-    }
-    for (State child = node.first_child; child >= 0;) {
-      Node& below = nodes_[static_cast<size_t>(child)];
-      below.fail = at == kStart ? kStart : Next(node.fail, below.byte);
-      queue.push_back(child);
-      child = below.next_sibling;
-    }
-  }
-}
-
-StopStrings::State StopStrings::ChildOrNone(State state, char byte) const {
-  State child = nodes_[static_cast<size_t>(state)].first_child;
-  while (child >= 0 && nodes_[static_cast<size_t>(child)].byte != byte) {
-    child = nodes_[static_cast<size_t>(child)].next_sibling;
-  }
-  return child;
-}
-
-StopStrings::State StopStrings::Next(State state, char byte) const {
-  for (;;) {
-    const State child = ChildOrNone(state, byte);
-    if (child >= 0) return child;
-    if (state == kStart) return kStart;
-    state = nodes_[static_cast<size_t>(state)].fail;
-  }
-}
-
-std::optional<size_t> StopStrings::Match(State state) const {
-  const int32_t match = nodes_[static_cast<size_t>(state)].match;
-  if (match < 0) return std::nullopt;
-  return static_cast<size_t>(match);
+  ++matched_;
+  if (matched_ < string.size()) return false;
+  matched_ = borders_.back();
+  return true;
 }
 
 namespace {
@@ -87,13 +39,29 @@ StopRules::StopRules(const StopParams& params, int32_t max_tokens,
       max_tokens(max_tokens),
       include_stop_in_output(params.include_stop_in_output),
       late_tokens(SetOf(params.stop_token_ids, end_of_generation)),
-      strings(params.stop),
-      automaton(std::make_shared<const StopStrings>(strings)) {
+      strings(params.stop) {
   end_tokens = params.ignore_eos ? SetOf(params.stop_token_ids, {}) : late_tokens;
 }
 
 bool StopCriteria::IsEndToken(TokenId token) const {
   return std::binary_search(rules_->end_tokens.begin(), rules_->end_tokens.end(), token);
+}
+
+const std::string* StopCriteria::FindOrNull(char byte) {
+  const std::string* longest = nullptr;
+  const std::span<const std::string> strings = rules_->strings;
+  for (size_t i = 0; i < finders_.size(); ++i) {
+    const std::string& string = strings[i];
+    if (string.empty() || !finders_[i].Next(string, byte)) continue;
+    if (longest == nullptr || string.size() > longest->size()) longest = &string;
+  }
+  return longest;
+}
+
+int64_t StopCriteria::HeldBytes() const {
+  size_t held = 0;
+  for (const StringFinder& finder : finders_) held = std::max(held, finder.held_bytes());
+  return static_cast<int64_t>(held);
 }
 
 std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view bytes,
@@ -110,26 +78,23 @@ std::optional<ChoiceEnd> StopCriteria::Accept(TokenEvent event, std::string_view
   const int64_t begin_byte = output_bytes_;
   output_bytes_ += static_cast<int64_t>(bytes.size());
   held_.push_back({std::move(event), begin_byte, output_bytes_});
-  if (!rules_->automaton->empty()) {
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      state_ = rules_->automaton->Next(state_, bytes[i]);
-      const std::optional<size_t> match = rules_->automaton->Match(state_);
-      if (!match.has_value() || accepted_tokens_ <= rules_->min_tokens) continue;
-      const std::string& stop = rules_->strings[*match];
-      const int64_t match_end = begin_byte + static_cast<int64_t>(i) + 1;
-      ReleaseCut(rules_->include_stop_in_output ? match_end
-                                                : match_end - static_cast<int64_t>(stop.size()),
-                 released, &end.hidden_tokens);
-      end.matched_stop = stop;
-      return end;
-    }
+  finders_.resize(rules_->strings.size());
+  for (size_t i = 0; i < bytes.size() && !finders_.empty(); ++i) {
+    const std::string* const stop = FindOrNull(bytes[i]);
+    if (stop == nullptr || accepted_tokens_ <= rules_->min_tokens) continue;
+    const int64_t match_end = begin_byte + static_cast<int64_t>(i) + 1;
+    ReleaseCut(
+        rules_->include_stop_in_output ? match_end : match_end - static_cast<int64_t>(stop->size()),
+        released, &end.hidden_tokens);
+    end.matched_stop = *stop;
+    return end;
   }
   if (accepted_tokens_ >= rules_->max_tokens) {
     ReleaseAll(released);
     end.reason = FinishReason::kLength;
     return end;
   }
-  ReleaseUpTo(output_bytes_ - rules_->automaton->HeldBytes(state_), released);
+  ReleaseUpTo(output_bytes_ - HeldBytes(), released);
   return std::nullopt;
 }
 

@@ -17,41 +17,26 @@
 
 namespace refrain::engine {
 
-// A set of byte strings, found in a stream of bytes by the Aho-Corasick automaton: amortised
-// constant time per byte, whatever the length of the strings, but for the children that a node
-// lists (so many as strings go on differently from a prefix: of the 16 strings of a request 16 at
-// most, 256 in general); memory proportional to their total length. Immutable, shared by the
-// choices of a request.
-class StopStrings {
+// Finds one string in a stream of bytes (Knuth, Morris and Pratt, 1977): amortised constant time
+// per byte, whatever the string. What it knows of the string it makes as far as the stream has come
+// in it, seldom beyond the first bytes: thousands of choices may wait with 64 KiB of strings each.
+class StringFinder {
  public:
-  // A cursor: what of the strings the bytes so far may be the beginning of.
-  using State = int32_t;
-  static constexpr State kStart = 0;
-
-  explicit StopStrings(std::span<const std::string> strings);  // empty ones are ignored
-
-  bool empty() const { return nodes_.size() == 1; }
-  State Next(State state, char byte) const;
-  // Index of the longest string that ends exactly here.
-  std::optional<size_t> Match(State state) const;
+  // Takes the stream's next byte: whether the string, the same in every call and not empty, ends
+  // exactly here.
+  bool Next(std::string_view string, char byte) {
+    if (matched_ == 0 && string.front() != byte) return false;  // as nearly always
+    return Follow(string, byte);
+  }
   // How many of the last bytes may yet become part of a match.
-  int32_t HeldBytes(State state) const { return nodes_[static_cast<size_t>(state)].held_bytes; }
+  size_t held_bytes() const { return matched_; }
 
  private:
-  struct Node {
-    State first_child = -1;
-    State next_sibling = -1;
-    State fail = 0;
-    int32_t depth = 0;
-    int32_t held_bytes = 0;
-    int32_t match = -1;
-    char byte = 0;
-  };
+  bool Follow(std::string_view string, char byte);
 
-  State ChildOrNone(State state, char byte) const;
-  void LinkFailures();
-
-  std::vector<Node> nodes_;
+  size_t matched_ = 0;  // the longest beginning of the string, not all of it, that ends here
+  // Of each beginning that was found: the longest shorter one that it ends with.
+  std::vector<uint32_t> borders_;
 };
 
 // When the choices of one request end, from its StopParams. Immutable, shared by them. Copies share
@@ -68,7 +53,6 @@ struct StopRules {
                                     // the end of generation where ignore_eos makes it a token
                                     // like others, so that it ends no text too early
   SharedList<std::string> strings;
-  std::shared_ptr<const StopStrings> automaton;  // of `strings`; never null
 };
 
 // Follows one choice's tokens: says when it ends, and holds back those whose bytes may become part
@@ -96,6 +80,9 @@ class StopCriteria {
     int64_t begin_byte, end_byte;  // of the choice's output
   };
 
+  // Of the rules' strings the longest that ends with this byte of the output.
+  const std::string* FindOrNull(char byte);
+  int64_t HeldBytes() const;
   // Shows the output up to `end_byte`; the tokens behind it are `hidden`.
   void ReleaseCut(int64_t end_byte, std::vector<TokenEvent>* released,
                   std::vector<TokenId>* hidden);
@@ -103,7 +90,7 @@ class StopCriteria {
   bool IsEndToken(TokenId token) const;
 
   std::shared_ptr<const StopRules> rules_;
-  StopStrings::State state_ = StopStrings::kStart;
+  std::vector<StringFinder> finders_;  // of the rules' strings, made with the first token
   int32_t accepted_tokens_ = 0;
   int64_t output_bytes_ = 0;
   std::list<Held> held_;  // takes no memory while it is empty

@@ -13,8 +13,7 @@
 namespace refrain::engine {
 
 // Makes the rules by which the choices of a request end. Every prompt of a call has the same stop
-// strings and tokens: what is made of them, which may be 30 times as large as they are, is made
-// once and shared. Any thread. Cannot fail.
+// tokens: the sets that are made of them are made once and shared. Any thread. Cannot fail.
 class StopRuleMaker {
  public:
   explicit StopRuleMaker(std::vector<TokenId> end_of_generation)
@@ -25,7 +24,7 @@ class StopRuleMaker {
 
  private:
   struct Key {
-    SharedList<std::string> strings;
+    SharedList<std::string> strings;  // the rules have them, too
     SharedList<TokenId> token_ids;
     bool ignore_eos;
     friend bool operator==(const Key& a, const Key& b) {

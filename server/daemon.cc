@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "server/access/make_key_command.h"
 #include "server/access/web_pages.h"
@@ -196,6 +197,7 @@ class Daemon {
     }
     const std::unique_ptr<engine::Engine> engine = *std::move(loaded);
     const engine::ModelInfo& model = engine->model();
+    engine_ = engine.get();
     service_.SetEngine(engine.get());
     debug_.SetEngine(engine.get());
     metrics_.SetEngine(engine.get());
@@ -277,14 +279,32 @@ class Daemon {
       }
     };
     if (AsksForKeys()) {
-      report("keys", guards_.gate->Reload());
+      const auto removed = guards_.gate->Reload();
+      report("keys", removed.status());
       LogKeys();
+      if (removed.ok()) EndRequestsOf(*removed);
     }
     if (guards_.tls != nullptr) {
       report("certificate", guards_.tls->Reload());
       LogCertificate();
     }
     if (guards_.request_log != nullptr) report("request log", guards_.request_log->Reopen());
+  }
+
+  // What waits of keys that were removed; what runs goes on to its end.
+  void EndRequestsOf(const std::vector<std::string>& names) {
+    if (engine_ == nullptr || names.empty()) return;
+    int64_t ended = 0;
+    for (const std::string& name : names) {
+      const absl::StatusOr<int32_t> waiting = engine_->EndWaiting(name, access::KeyRemoved());
+      if (!waiting.ok()) {
+        log_.Warn("it is not known which requests of a removed key have ended",
+                  {{"key", name}, {"status", std::string(waiting.status().message())}});
+      }
+      ended += waiting.value_or(0);
+    }
+    log_.Info("requests that waited ended with their keys",
+              {{"names", static_cast<int64_t>(names.size())}, {"ended", ended}});
   }
 
   absl::Status ListenHttp() {
@@ -443,6 +463,7 @@ class Daemon {
   Log log_;
   std::atomic<const char*> ending_{"HTTP"};  // what the end waits for
   std::optional<StopSignals> signals_;       // before all whose end it limits
+  engine::Engine* engine_ = nullptr;         // once it is loaded, while signals are heard
   const Guards guards_;                      // outlive what they guard
   const std::shared_ptr<UnreadAnswers> unread_ =
       UnreadAnswers::Make(static_cast<size_t>(config_.integer("limits.unread_bytes")));

@@ -34,6 +34,12 @@ absl::Status WithKeyName(absl::Status status, std::string_view name) {
 
 Ticket::Ticket(std::shared_ptr<Account> account) : account_(std::move(account)) {}
 
+Ticket Ticket::OfUsageAlone(std::shared_ptr<Account> account) {
+  Ticket ticket(std::move(account));
+  ticket.left_ = true;
+  return ticket;
+}
+
 Ticket::Ticket(Ticket&& other) noexcept = default;
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {

@@ -39,6 +39,8 @@ class Ticket {
 
   Ticket() = default;
   explicit Ticket(std::shared_ptr<Account> account);
+  // One that takes no place: it has left.
+  static Ticket OfUsageAlone(std::shared_ptr<Account> account);
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();
@@ -71,8 +73,12 @@ class Gate {
                                                  std::string_view authorization) const = 0;
 
   // Before a request is submitted to the engine. RESOURCE_EXHAUSTED names the limit and says when
-  // to come back.
+  // to come back; UNAUTHENTICATED where the key has gone since.
   virtual absl::StatusOr<Ticket> Admit(const Principal& principal) = 0;
+
+  // For what others have computed in the name of a key: it takes none of the key's places and is
+  // never refused, but its tokens are the key's.
+  virtual Ticket UsageOf(std::string_view /*key_name*/) { return Ticket(); }
 
   // The weight (Principal) of requests that come with a key of that name, "" of those that come
   // without one; absent where none can come now. Without keys all come without one.

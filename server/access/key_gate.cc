@@ -1,6 +1,7 @@
 #include "server/access/key_gate.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "server/access/key_account.h"
@@ -37,7 +38,7 @@ KeyGate::~KeyGate() = default;
 absl::StatusOr<std::unique_ptr<KeyGate>> KeyGate::Load(KeyGateOptions options) {
   if (!options.now) options.now = [] { return std::chrono::steady_clock::now(); };
   std::unique_ptr<KeyGate> gate(new KeyGate(std::move(options)));
-  if (absl::Status status = gate->Reload(); !status.ok()) return status;
+  if (const auto loaded = gate->Reload(); !loaded.ok()) return loaded.status();
   return gate;
 }
 
@@ -49,19 +50,28 @@ absl::StatusOr<KeyGate::Rings> KeyGate::Read() const {
   return Rings{.inference = *std::move(inference), .admin = *std::move(admin)};
 }
 
-absl::Status KeyGate::Reload() {
+absl::StatusOr<std::vector<std::string>> KeyGate::Reload() {
   absl::StatusOr<Rings> read = Read();
   if (!read.ok()) return read.status();
   auto rings = std::make_shared<const Rings>(*std::move(read));
   MutexLock lock(mutex_);
+  std::set<std::string> removed;
+  for (auto& [name, account] : accounts_) {
+    if (std::exchange(account.has_key, false)) removed.insert(name);
+  }
   for (const ApiKey& key : rings->inference.keys()) {
-    std::shared_ptr<KeyAccount>& account = accounts_[key.name];
-    if (account == nullptr) account = std::make_shared<KeyAccount>(key.name, options_.now);
-    account->SetLimits({.requests = key.terms.requests.value_or(options_.requests),
-                        .tokens_per_s = key.terms.tokens_per_s.value_or(options_.tokens_per_s)});
+    Account& account = accounts_[key.name];
+    if (account.uses == nullptr) {
+      account.uses = std::make_shared<KeyAccount>(key.name, options_.now);
+    }
+    account.uses->SetLimits(
+        {.requests = key.terms.requests.value_or(options_.requests),
+         .tokens_per_s = key.terms.tokens_per_s.value_or(options_.tokens_per_s)});
+    account.has_key = true;
+    removed.erase(key.name);
   }
   rings_ = std::move(rings);
-  return absl::OkStatus();
+  return std::vector<std::string>(removed.begin(), removed.end());
 }
 
 std::shared_ptr<const KeyGate::Rings> KeyGate::rings() const {
@@ -111,16 +121,26 @@ std::optional<double> KeyGate::WeightOf(std::string_view key_name) const {
   return key->terms.weight;  // all of a name have the same
 }
 
+KeyGate::Account KeyGate::AccountOf(std::string_view key_name) const {
+  MutexLock lock(mutex_);
+  const auto found = accounts_.find(key_name);
+  return found == accounts_.end() ? Account() : found->second;
+}
+
 absl::StatusOr<Ticket> KeyGate::Admit(const Principal& principal) {
-  std::shared_ptr<KeyAccount> account;
-  {
-    MutexLock lock(mutex_);
-    const auto found = accounts_.find(principal.key_name);
-    if (found == accounts_.end()) return Ticket();  // no key was asked for
-    account = found->second;
-  }
-  if (absl::Status status = account->Enter(); !status.ok()) return status;
-  return Ticket(std::move(account));
+  Account account = AccountOf(principal.key_name);
+  if (account.uses == nullptr) return Ticket();  // no key was asked for
+  if (!account.has_key) return KeyRemoved();
+  if (absl::Status status = account.uses->Enter(); !status.ok()) return status;
+  return Ticket(std::move(account.uses));
+}
+
+Ticket KeyGate::UsageOf(std::string_view key_name) {
+  return Ticket::OfUsageAlone(AccountOf(key_name).uses);
+}
+
+absl::Status KeyRemoved() {
+  return absl::UnauthenticatedError("the API key was removed while the request waited");
 }
 
 }  // namespace refrain::server::access

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,12 +38,14 @@ class KeyGate final : public Gate {
   static absl::StatusOr<std::unique_ptr<KeyGate>> Load(KeyGateOptions options);
   ~KeyGate() override;
 
-  absl::Status Reload();
+  // The names that keys had before and have no more, sorted.
+  absl::StatusOr<std::vector<std::string>> Reload();
   // Keys in both files.
   size_t num_keys() const;
 
   absl::StatusOr<Principal> Authenticate(Area area, std::string_view authorization) const override;
   absl::StatusOr<Ticket> Admit(const Principal& principal) override;
+  Ticket UsageOf(std::string_view key_name) override;
   std::optional<double> WeightOf(std::string_view key_name) const override;
 
  private:
@@ -51,16 +54,24 @@ class KeyGate final : public Gate {
     KeyRing admin;
   };
 
+  struct Account {
+    std::shared_ptr<KeyAccount> uses;
+    bool has_key = false;  // now
+  };
+
   explicit KeyGate(KeyGateOptions options);
   absl::StatusOr<Rings> Read() const;
+  Account AccountOf(std::string_view key_name) const;  // `uses` is null: no key has had that name
   std::shared_ptr<const Rings> rings() const;
 
   const KeyGateOptions options_;
   mutable Mutex mutex_;
   std::shared_ptr<const Rings> rings_ REFRAIN_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<KeyAccount>, std::less<>> accounts_
-      REFRAIN_GUARDED_BY(mutex_);
+  std::map<std::string, Account, std::less<>> accounts_ REFRAIN_GUARDED_BY(mutex_);
 };
+
+// What a request of a key is told that was removed while it waited. UNAUTHENTICATED.
+absl::Status KeyRemoved();
 
 }  // namespace refrain::server::access
 

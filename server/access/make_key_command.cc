@@ -82,34 +82,77 @@ bool WriteWhole(int file, std::string_view text) {
   return ::fsync(file) == 0;
 }
 
-absl::Status AddToFile(const std::string& path, const NewKey& key) {
-  const auto failed = [&](std::string_view what) {
-    return absl::UnavailableError(
-        Concat("cannot ", what, " ", path, ": ", std::generic_category().message(errno)));
-  };
+absl::Status Failed(std::string_view what, const std::string& path) {
+  return absl::UnavailableError(
+      Concat("cannot ", what, " ", path, ": ", std::generic_category().message(errno)));
+}
+
+// A file of keys that was opened to be added to.
+struct KeyFile {
+  int file = -1;
+  bool is_new = false;
+  bool is_locked = false;
+};
+
+absl::StatusOr<KeyFile> Open(const std::string& path) {
   // A pipe without a reader would be waited for in here.
-  const int file =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
-  if (file < 0) return failed("open");
-  const absl::Cleanup close = [file] { ::close(file); };  // which unlocks it
-  // Before it is read: another call may be about to add a line that this one does not go with, and
-  // a line that is added while this one fails would be cut off below.
-  while (::flock(file, LOCK_EX) != 0) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  KeyFile opened{.file = ::open(path.c_str(), kFlags | O_EXCL, 0600), .is_new = true};
+  if (opened.file < 0 && errno == EEXIST) {
+    opened = {.file = ::open(path.c_str(), kFlags, 0600)};
+  }
+  if (opened.file < 0) return Failed("open", path);
+  return opened;
+}
+
+// Before the file is read: another call may be about to add a line that this one does not go with,
+// and a line that is added while this one fails would be cut off below.
+absl::Status Lock(const std::string& path, KeyFile* opened) {
+  while (::flock(opened->file, LOCK_EX) != 0) {
     if (errno == EINTR) continue;
     // Some file systems have no locks: whoever keeps keys there makes one at a time.
-    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS) break;
-    return failed("lock");
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS) return absl::OkStatus();
+    return Failed("lock", path);
   }
+  opened->is_locked = true;
+  return absl::OkStatus();
+}
+
+absl::Status Add(const std::string& path, const NewKey& key, int file) {
   const absl::StatusOr<std::string> text = TextToAdd(path, key);
   if (!text.ok()) return text.status();
   struct stat before {};
   const bool sized = ::fstat(file, &before) == 0;
-  const absl::Status written = WriteWhole(file, *text) ? absl::OkStatus() : failed("write");
+  const absl::Status written = WriteWhole(file, *text) ? absl::OkStatus() : Failed("write", path);
   // Of a full disk: with half a line the daemon would read no key.
   if (!written.ok() && sized && ::ftruncate(file, before.st_size) != 0) {
     return absl::DataLossError(Concat(written.message(), "; its last line may be incomplete"));
   }
   return written;
+}
+
+void RemoveIfEmpty(const std::string& path, int file) {
+  struct stat opened {};
+  struct stat named {};
+  if (::fstat(file, &opened) != 0 || ::stat(path.c_str(), &named) != 0) return;
+  const bool is_same = opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  if (is_same && opened.st_size == 0) ::unlink(path.c_str());
+}
+
+absl::Status AddToFile(const std::string& path, const NewKey& key) {
+  for (;;) {
+    absl::StatusOr<KeyFile> opened = Open(path);
+    if (!opened.ok()) return opened.status();
+    const absl::Cleanup close = [file = opened->file] { ::close(file); };  // which unlocks it
+    if (absl::Status status = Lock(path, &*opened); !status.ok()) return status;
+    struct stat info {};
+    const bool is_known = ::fstat(opened->file, &info) == 0;
+    if (is_known && info.st_nlink == 0) continue;  // the call that made it has taken it away
+    const absl::Status added = Add(path, key, opened->file);
+    // As it was, not there. Whoever waits for the lock sees that.
+    if (!added.ok() && opened->is_new && opened->is_locked) RemoveIfEmpty(path, opened->file);
+    return added;
+  }
 }
 
 }  // namespace

@@ -176,10 +176,12 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
         {context, {"/refrain.v1.Admin/Warm", request, in}, response, out}, reception_,
         access::Area::kAdmin,
         {.queue = &queue_,
-         .submit = [=, this](const Caller& caller, access::Ticket*)
+         .submit = [=, this](const Caller& caller, access::Ticket* ticket)
              -> absl::StatusOr<std::shared_ptr<engine::TokenStream>> {
            absl::StatusOr<engine::Request> request = ReadToKeep(in->prompt(), caller);
            if (!request.ok()) return request.status();
+           *ticket = reception_->gate().UsageOf(request->tenant);
+           request->arrived = caller.arrived;
            return caller.engine->Submit(*std::move(request));
          },
          .answer = [=, this](const Caller& caller,

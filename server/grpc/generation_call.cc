@@ -7,18 +7,20 @@
 
 #include "server/generation_note.h"
 #include "server/grpc/guarded.h"
+#include "server/rule_bytes.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::rpc {
 namespace {
 
 // A call's deadline in seconds from now; none when it is further than anybody waits.
-std::optional<double> SecondsLeft(const ::grpc::CallbackServerContext& context) {
+std::optional<std::chrono::duration<double>> TimeLeft(
+    const ::grpc::CallbackServerContext& context) {
   constexpr auto kYear = std::chrono::hours(24 * 365);
   const auto now = std::chrono::system_clock::now();
   const auto deadline = context.deadline();
   if (deadline > now + kYear) return std::nullopt;
-  return std::chrono::duration<double>(deadline - now).count();
+  return deadline - now;
 }
 
 }  // namespace
@@ -54,18 +56,20 @@ absl::Status GenerationCall::TrySubmit() {
   if (!message_read.ok()) return message_read;
   absl::StatusOr<GenerationRequest> read = read_(reception_->LimitsOf(*caller_.engine));
   if (!read.ok()) return read.status();
-  if (read->conversation_bytes > kUncountedBytes) {
+  const size_t read_bytes = read->conversation_bytes + RuleBytes(read->request);
+  if (read_bytes > kUncountedBytes) {
     HeldBytes& held = *caller_.held_bytes;
-    const absl::Status more = HoldBytes(held.bytes() + read->conversation_bytes, &held);
-    if (!more.ok()) return more;
+    if (auto more = HoldBytes(held.bytes() + read_bytes, &held); !more.ok()) return more;
   }
   engine::Request& request = read->request;
   request.id = caller_.request_id;
   request.tenant = caller_.principal.key_name;
   request.tenant_weight = caller_.principal.weight;
-  if (const std::optional<double> left = SecondsLeft(*context_)) {
-    if (*left <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
-    request.timeout_s = std::min(*left, request.timeout_s.value_or(*left));
+  request.arrived = caller_.arrived;
+  if (const auto left = TimeLeft(*context_)) {
+    if (left->count() <= 0) return absl::DeadlineExceededError("the call's deadline has passed");
+    const std::chrono::duration<double> whole = Clock::now() - caller_.arrived + *left;
+    request.timeout_s = std::min(whole.count(), request.timeout_s.value_or(whole.count()));
   }
   const std::shared_ptr<UnreadAnswers>& unread = reception_->options().unread;
   const std::shared_ptr<Disposal> disposal = unread != nullptr ? unread->disposal() : nullptr;

@@ -106,7 +106,7 @@ class InferenceService final : public RawMethods {
            const bool special = !in->has_add_special_tokens() || in->add_special_tokens();
            return caller.engine->Tokenize({in->text(), special}, caller.principal.key_name,
                                           std::nullopt,  // the call's deadline cancels it
-                                          std::nullopt);
+                                          caller.arrived);
          },
          .answer =
              [out](const Caller& caller, const engine::StreamBatch& last) {

@@ -41,6 +41,7 @@ absl::StatusOr<Caller> Reception::Enter(::grpc::CallbackServerContext* context, 
     ++inside_;
   }
   Caller caller;
+  caller.arrived = std::chrono::steady_clock::now();
   const std::string_view client_id = MetadataValue(context->client_metadata(), "x-request-id");
   caller.request_id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
   context->AddInitialMetadata("x-request-id", caller.request_id);

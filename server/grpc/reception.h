@@ -34,6 +34,7 @@ struct Caller {
   access::Principal principal;
   std::string request_id;
   engine::Engine* engine = nullptr;
+  std::chrono::steady_clock::time_point arrived;  // since when the call's time runs
   std::shared_ptr<HeldBytes> held_bytes;  // of the call's message, unless it is small, and answer
 };
 

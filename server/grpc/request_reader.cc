@@ -177,7 +177,6 @@ void ReadLogprobs(const v1::GenerationParams& in, GenerationRequest* out, Compla
   }
   if (in.logprobs().has_prompt_top()) {
     complaint.RequireRange("logprobs.prompt_top", in.logprobs().prompt_top(), kTopLogprobsRange);
-    if (in.has_beam()) complaint.Refuse("logprobs.prompt_top", "must be absent with beam");
     logprobs.prompt_top = in.logprobs().prompt_top();
   }
   const bool of_prompt = logprobs.prompt_top.has_value();

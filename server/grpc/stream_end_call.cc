@@ -52,7 +52,11 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
       MutexLock lock(mutex_);
       stream = std::exchange(stream_, nullptr);
     }
-    if (stream != nullptr) stream->SetWakeup(nullptr);
+    if (stream != nullptr) {
+      stream->SetWakeup(nullptr);
+      // One that was cancelled half-way has woken nobody.
+      ticket_.ChargeUsage(stream->Read().usage);
+    }
     if (Cancelled()) Reception::NoteLeft(*exchange_.context, &record_);
     record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     caller_.held_bytes.reset();
@@ -106,6 +110,7 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
   // False while the stream goes on.
   absl::StatusOr<bool> TryAnswer(engine::TokenStream* stream) {
     engine::StreamBatch batch = stream->Read();
+    ticket_.ChargeUsage(batch.usage);
     if (!batch.finished) return false;
     absl::Status status = batch.status;
     if (status.ok()) status = work_.answer(caller_, std::move(batch));

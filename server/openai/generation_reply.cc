@@ -72,6 +72,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
       held_(std::move(parts.held)),
+      rules_hold_(std::move(parts.rules_hold)),
       disposal_(std::move(parts.disposal)),
       notes_(std::move(parts.notes)) {
   const ChoiceText::Options options{
@@ -455,7 +456,11 @@ void GenerationReply::Keep(int32_t choice, TextPiece piece) {
 
 void GenerationReply::ReportMisses() {
   std::vector<std::optional<engine::CacheMiss>> misses;
-  for (const PromptState& prompt : prompts_) misses.push_back(prompt.usage.miss);
+  for (const PromptState& prompt : prompts_) {
+    // Not looked for yet: usage comes once its request has started.
+    if (prompt.usage.prompt_tokens == 0) return;
+    misses.push_back(prompt.usage.miss);
+  }
   format_.SetMisses(std::move(misses));
 }
 

@@ -45,7 +45,8 @@ class GenerationReply final : public http::Reply {
     // Grows with an answer that can only be sent as a whole, of which a client that reads slowly
     // keeps all in memory; null: nothing counts it.
     std::unique_ptr<HeldBytes> held;
-    std::shared_ptr<Disposal> disposal;  // of what is large of it; null: destroyed at once
+    std::unique_ptr<HeldBytes> rules_hold;  // of the requests' RuleBytes; null: not counted
+    std::shared_ptr<Disposal> disposal;     // of what is large of it; null: destroyed at once
   };
 
   GenerationReply(const GenerationCall& call, Parts parts);
@@ -129,7 +130,8 @@ class GenerationReply final : public http::Reply {
   size_t next_prompt_ = 0;                   // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;
-  const std::unique_ptr<HeldBytes> held_;     // may be null
+  const std::unique_ptr<HeldBytes> held_;  // may be null
+  const std::unique_ptr<HeldBytes> rules_hold_;
   const std::shared_ptr<Disposal> disposal_;  // may be null
   const std::shared_ptr<http::RequestNotes> notes_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

@@ -89,7 +89,7 @@ void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) c
            ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
            ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
            ",\"cache_write_tokens\":", usage.written_tokens);
-  if (answer_.output.cache_report) {
+  if (!misses_.empty()) {
     out->append(",\"cache_misses\":[");
     for (size_t i = 0; i < misses_.size(); ++i) {
       const std::optional<engine::CacheMiss>& miss = misses_[i];

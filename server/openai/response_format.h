@@ -59,7 +59,8 @@ class ResponseFormat {
                    const std::vector<engine::TokenId>& prompt_ids,
                    const std::optional<engine::Usage>& usage, std::string* out);
   void AppendUsageEvent(const engine::Usage& usage, std::string* out) const;
-  // What the usage tells of each prompt's lookup in the cache, where that was asked for.
+  // What the usage tells from now on of each prompt's lookup in the cache, where that was asked
+  // for.
   void SetMisses(std::vector<std::optional<engine::CacheMiss>> misses) {
     misses_ = std::move(misses);
   }

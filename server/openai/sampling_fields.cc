@@ -298,9 +298,6 @@ void ReadOutputFields(FieldReader& fields, const ModelLimits& limits, Generation
     // One row of the model serves both.
     request->logprobs.prompt_top = std::max(output.prompt_logprobs, request->logprobs.prompt_top);
     if (call->stream) fields.Refuse("prompt_logprobs", "is not available with 'stream'");
-    if (request->beam.has_value()) {
-      fields.Refuse("prompt_logprobs", "must be absent with use_beam_search");
-    }
   }
   request->tell_prompt = output.token_ids;
   const auto max_context = static_cast<double>(limits.max_context_tokens);

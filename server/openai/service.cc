@@ -21,6 +21,7 @@
 #include "server/openai/tokenize_call.h"
 #include "server/openai/tokenize_reply.h"
 #include "server/openai/tokenizer_info.h"
+#include "server/rule_bytes.h"
 #include "server/served_model.h"
 #include "server/status_mapping.h"
 
@@ -191,6 +192,9 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   if (absl::Status status = HoldConversation(request, &*call); !status.ok()) {
     return RefuseCall(request, status);
   }
+  if (absl::Status status = HoldRules(*call, &parts.rules_hold); !status.ok()) {
+    return RefuseCall(request, status);
+  }
   if (!call->stream) parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
   parts.notes = request.notes;
   parts.request_id = request.id;
@@ -271,6 +275,14 @@ absl::Status Service::HoldConversation(const http::Request& request, GenerationC
     one.call = number;
   }
   return absl::OkStatus();
+}
+
+absl::Status Service::HoldRules(const GenerationCall& call,
+                                std::unique_ptr<HeldBytes>* hold) const {
+  const size_t bytes = RuleBytes(call.first());  // which its other prompts share
+  if (bytes <= kUncountedBytes) return absl::OkStatus();
+  *hold = std::make_unique<HeldBytes>(held_, call.first().tenant);
+  return HoldBytes(bytes, hold->get());
 }
 
 void Service::LogIgnoredFields(const GenerationCall& call) {

@@ -85,6 +85,8 @@ class Service {
                                                            const std::string& owner) const;
   // Its conversation counts as held until the prompt is encoded.
   absl::Status HoldConversation(const http::Request& request, GenerationCall* call);
+  // What else of its requests waits and runs with them, where that is much.
+  absl::Status HoldRules(const GenerationCall& call, std::unique_ptr<HeldBytes>* hold) const;
   void LogIgnoredFields(const GenerationCall& call);
 
   const Options options_;

@@ -45,6 +45,13 @@ TEST_F(BadWordEncoderTest, EncodesAListOfACallOnce) {
   EXPECT_EQ(texts_, 4);
 }
 
+// No limit of the engine's counts them while their requests wait.
+TEST_F(BadWordEncoderTest, TakesNoMoreThanItsTokens) {
+  for (const auto& sequence : Encode({std::string(100, 'a')})) {
+    EXPECT_EQ(sequence.capacity(), sequence.size());
+  }
+}
+
 // Lists are made and dropped: another one may come to lie where an earlier one was.
 TEST_F(BadWordEncoderTest, TellsListsApart) {
   for (int call = 0; call < 1000; ++call) {

@@ -414,6 +414,29 @@ TEST_F(EncodePoolTest, LetsGoOfAPromptsHoldWhenItIsEncodedOrNobodyWaits) {
   EXPECT_TRUE(holds[0].expired() && holds[2].expired());
 }
 
+// Scenario: the only thread is in the first text, which goes on.
+TEST_F(EncodePoolTest, EndsWhatWaitsOfATenant) {
+  std::atomic<bool> all_pushed = false;
+  tokenizer_.before_encode = [&](std::string_view) {
+    EXPECT_TRUE(Eventually([&] { return all_pushed.load(); }));
+  };
+  Start();
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (uint64_t i = 1; i <= 5; ++i) {
+    std::unique_ptr<EncodedRequest> request = Make(i, "abc");
+    request->request.tenant = i == 4 ? "other" : "ended";
+    streams.push_back(request->stream);
+    pool_->Push(std::move(request));
+    if (i == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it is in work
+  }
+  const absl::Status reason = absl::UnauthenticatedError("removed");
+  EXPECT_EQ(pool_->EndWaiting("ended", reason), 3);
+  all_pushed = true;
+  EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{1, 4}));
+  for (const size_t i : {1, 2, 4}) EXPECT_EQ(streams[i]->Read().status, reason) << i;
+  EXPECT_EQ(pool_->EndWaiting("ended", reason), 0);
+}
+
 TEST_F(EncodePoolTest, RefusesWhatCannotFitBeforeItIsTokenized) {
   std::atomic<int> encoded = 0;
   tokenizer_.before_encode = [&](std::string_view) { ++encoded; };

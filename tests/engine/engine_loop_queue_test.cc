@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/allocated_bytes.h"
@@ -42,19 +45,23 @@ TEST(EngineLoopQueueTest, TheOtherChoicesWaitOnlyOnceTheFirstRuns) {
   }
 }
 
-// With one slot.
-size_t BytesOfARequestThatWaits(int32_t n) {
+// With one slot. `make` makes the request of each number.
+size_t BytesOfARequestThatWaits(const std::function<Request(int32_t)>& make) {
   LoopHarness h({.max_sequences = 1, .queued_requests = kRequests});
   std::vector<std::shared_ptr<TokenStream>> streams;
   streams.reserve(kRequests);
   const size_t before = testing::AllocatedBytes();
-  for (int32_t i = 0; i < kRequests; ++i) {
-    Request request = TokenRequest({5, 6}, 10);
-    request.n = n;
-    streams.push_back(h.Submit(std::move(request)));
-  }
+  for (int32_t i = 0; i < kRequests; ++i) streams.push_back(h.Submit(make(i)));
   h.loop.Turn();
   return (testing::AllocatedBytes() - before) / kRequests;
+}
+
+size_t BytesOfARequestThatWaits(int32_t n) {
+  return BytesOfARequestThatWaits([n](int32_t) {
+    Request request = TokenRequest({5, 6}, 10);
+    request.n = n;
+    return request;
+  });
 }
 
 // No limit counts them.
@@ -63,6 +70,35 @@ TEST(EngineLoopQueueTest, ChoicesOfRequestsThatWaitTakeNoMemory) {
   const size_t of_one = BytesOfARequestThatWaits(1);
   EXPECT_LE(BytesOfARequestThatWaits(kChoices), of_one + of_one / 4)
       << of_one << " with one choice";
+}
+
+// Their bodies count no more.
+TEST(EngineLoopQueueTest, WhatIsCutOffThePromptOfARequestThatWaitsTakesNoMemory) {
+  BytesOfARequestThatWaits(1);
+  const size_t of_short = BytesOfARequestThatWaits(1);
+  const size_t of_long = BytesOfARequestThatWaits([](int32_t) {
+    Request request = TokenRequest(std::vector<int32_t>(20'000, 5), 10);
+    request.keep_prompt_tokens = 2;
+    return request;
+  });
+  EXPECT_LE(of_long, of_short + of_short / 4) << of_short << " with a short prompt";
+}
+
+TEST(EngineLoopQueueTest, TheStopStringsOfARequestThatWaitsTakeTheirBytes) {
+  constexpr size_t kBytes = 2048;
+  constexpr size_t kStrings = 16;
+  BytesOfARequestThatWaits(1);
+  const size_t without = BytesOfARequestThatWaits(1);
+  const size_t with = BytesOfARequestThatWaits([](int32_t i) {
+    Request request = TokenRequest({5, 6}, 10);
+    std::vector<std::string> strings;
+    for (size_t k = 0; k < kStrings; ++k) {
+      strings.push_back(std::to_string(i * kStrings + k) + std::string(kBytes, 'x'));
+    }
+    request.stop.stop = std::move(strings);
+    return request;
+  });
+  EXPECT_LE(with, without + 2 * kStrings * kBytes) << without << " without any";
 }
 
 }  // namespace

@@ -55,6 +55,33 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
   EXPECT_FALSE(status_.ok());
 }
 
+// No limit counts the memory of a request that waits: it is that of its tokens.
+TEST_F(PromptEncoderTest, KeepsNoMemoryForWhatIsCutOff) {
+  constexpr int32_t kMany = 1'000'000;
+  Request request;
+  request.keep_prompt_tokens = 3;
+  request.prompt = TokenPrompt{.ids = std::vector<TokenId>(kMany, T(1))};
+  const EncodedRequest of_ids = Encode(std::move(request));
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(of_ids.prompt.size(), 3u);
+  EXPECT_LT(of_ids.prompt.capacity(), 1024u);
+  request.prompt = TextPrompt{.text = std::string(kMany, 'a')};
+  request.keep_prompt_tokens = 3;
+  const EncodedRequest of_text = Encode(std::move(request));
+  EXPECT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(of_text.prompt.size(), 3u);
+  EXPECT_LT(of_text.prompt.capacity(), 1024u);
+}
+
+TEST_F(PromptEncoderTest, KeepsNoMemoryForTokensToCome) {
+  Request request;
+  TokenPrompt prompt;
+  prompt.ids.reserve(1000);
+  prompt.ids.assign(5, T(1));
+  request.prompt = std::move(prompt);
+  EXPECT_LE(Encode(std::move(request)).prompt.capacity(), 6u);
+}
+
 // As Hugging Face's tokenizers cut: it counts as one of those that are kept.
 TEST_F(PromptEncoderTest, KeepsTheBosOfATruncatedPrompt) {
   tokenizer_.bos_token = T(7);

@@ -241,6 +241,14 @@ TEST(StopCriteriaTest, AgreesWithNaiveSearchOnRandomTexts) {
   EXPECT_LT(ended, 2900);
 }
 
+// Scenario: the second one begins inside the first, which ends too early to count.
+TEST(StopCriteriaTest, FindsAStringBehindOneThatDidNotCount) {
+  const auto rules = Rules({.max_tokens = 100, .min_tokens = 3, .stop = {"aba", "xyz"}});
+  const Outcome outcome = Feed(rules, {"a", "b", "a", "b", "a", "b"});
+  EXPECT_EQ(outcome.accepted, 5u);
+  EXPECT_EQ(outcome.shown, "ab");
+}
+
 // Of a choice that waits to run: there may be thousands.
 TEST(StopCriteriaTest, NothingIsAllocatedBeforeTheFirstToken) {
   const auto rules = Rules({.max_tokens = 100, .stop = {"abc"}});

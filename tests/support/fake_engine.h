@@ -93,6 +93,8 @@ class FakeEngine final : public engine::Engine {
   absl::StatusOr<engine::PinList> PinnedPrefixes() override;
   absl::StatusOr<int32_t> DropPrefix(const engine::Request& prompt) override;
   absl::StatusOr<int32_t> DropIdleCache() override;
+  // What is there has begun to run.
+  absl::StatusOr<int32_t> EndWaiting(const std::string&, const absl::Status&) override { return 0; }
   absl::Status health() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
   void Abandon() override;

@@ -1,16 +1,19 @@
 """API keys, what they open, what they share, and the request log."""
 
+import concurrent.futures
 import contextlib
 import json
 import signal
 import threading
 
+import grpc
 import httpx
 import metrics_page
 import openai
 import pytest
 
 from access_tools import bearer, make_key
+from grpc_services import Services, address
 from waiting import wait_until
 
 LONG = "The quick brown fox jumps over the lazy dog. " * 30
@@ -100,6 +103,55 @@ def test_hangup_reloads_keys_and_a_bad_file_keeps_them(keyed, daemon_arguments, 
     daemon.process.send_signal(signal.SIGHUP)
     daemon.wait_for_log("Is a directory")
     assert status(added) == 200 and status(kept) == 200
+
+
+@pytest.mark.no_tsan
+def test_what_waits_of_a_removed_key_ends_and_what_runs_goes_on(keyed, tmp_path):
+    daemon, keys = keyed({"gone": [], "stays": []}, "engine.max_sequences=1",
+                         "server.grpc_listen=127.0.0.1:0")
+    path = tmp_path / "keys"
+
+    def ask(key):
+        answer = complete(daemon.url, key, "A queue is", max_tokens=2)
+        return answer.status_code, answer.json().get("error", {}).get("code"), answer.text
+
+    def call(services):
+        try:
+            list(services("Inference/Generate", text={"text": "A queue is"},
+                          params={"stop": {"max_tokens": 2}},
+                          metadata=[("authorization", f"Bearer {keys['gone']}")]))
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+
+    body = {"prompt": "One, two,", "max_tokens": 200, "ignore_eos": True, "stream": True}
+    with grpc.insecure_channel(address(daemon)) as channel, \
+            concurrent.futures.ThreadPoolExecutor() as others, \
+            httpx.stream("POST", f"{daemon.url}/v1/completions", headers=bearer(keys["gone"]),
+                         json=body, timeout=120) as running:
+        events = running.iter_lines()
+        next(events)
+        services = Services(channel, [("authorization", f"Bearer {keys['gone']}")])
+        waiting = [others.submit(ask, keys["gone"]), others.submit(call, services)]
+        served = others.submit(ask, keys["stays"])
+        daemon.wait_for_queued(3, bearer(keys["stays"]))
+        lines = path.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if '"stays"' in line]
+        assert len(kept) == 1 < len(lines)
+        # A reload that fails ends nothing.
+        path.write_text("".join(kept) + "nonsense\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_log("cannot reload")
+        path.write_text("".join(kept))
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_log("requests that waited ended with their keys names=1 ended=2")
+        status, code, text = waiting[0].result(timeout=60)
+        assert (status, code) == (401, "invalid_api_key") and "removed" in text
+        status, details = waiting[1].result(timeout=60)
+        assert status == grpc.StatusCode.UNAUTHENTICATED and "removed" in details
+        rest = [json.loads(line[6:]) for line in events if line.startswith("data: {")]
+        assert rest[-1]["choices"][0]["finish_reason"] == "length"
+        assert served.result(timeout=60)[0] == 200
+        assert ask(keys["gone"])[0] == 401
 
 
 def test_isolated_keys_share_nothing_and_one_key_shares_with_itself(keyed):

@@ -155,12 +155,14 @@ def test_the_table_has_a_wrong_value_of_every_field_that_may_be_wrong(fake, mess
     assert refused | ANY_VALUE <= fields_of(fake.message("GenerateRequest").DESCRIPTOR)
 
 
-def test_prompt_logprobs_are_those_of_http(daemon, services):
+@pytest.mark.parametrize("beams", [False, True])
+def test_prompt_logprobs_are_those_of_http(daemon, services, beams):
     body = {"prompt": PROMPT, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 2}
     rows = httpx.post(f"{daemon.url}/v1/completions", json=body,
                       timeout=120).json()["choices"][0]["prompt_logprobs"]
     messages = list(services("Inference/Generate", text={"text": PROMPT}, params={
-        "sampling": {"temperature": 0}, "stop": {"max_tokens": 1}, "logprobs": {"prompt_top": 2}}))
+        "sampling": {"temperature": 0}, "stop": {"max_tokens": 1}, "logprobs": {"prompt_top": 2},
+        **({"beam": {}} if beams else {})}))
     told = [logprob for message in messages for logprob in message.prompt_logprobs]
     assert len(told) == len(rows)
     assert not told[0].HasField("logprob")

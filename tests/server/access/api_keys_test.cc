@@ -153,6 +153,46 @@ TEST(MakeKeyCommand, AFullDiskLeavesTheFileAsItWas) {
   EXPECT_EQ(*ReadKeyFile(path), before);
 }
 
+// An empty one would open to nobody.
+TEST(MakeKeyCommand, AFullDiskLeavesNoFileWhereThereWasNone) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  const std::vector<const char*> arguments = {"--file", path.c_str(), "--name", "a"};
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto ignored = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full = {20, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  const auto failed = RunMakeKey(arguments);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ::signal(SIGXFSZ, ignored);
+  EXPECT_NE(failed.status().message().find("File too large"), std::string::npos) << failed.status();
+  struct stat info {};
+  EXPECT_EQ(::stat(path.c_str(), &info), -1);
+  EXPECT_TRUE(RunMakeKey(arguments).ok());
+}
+
+// Scenario: the call that made the file fails while this one waits for it.
+TEST(MakeKeyCommand, AddsToNoFileThatAnotherCallHasTakenAway) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  const int other = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_GE(other, 0);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  absl::StatusOr<std::string> made;
+  std::thread call([&] {
+    made = RunMakeKey(std::vector<const char*>{"--file", path.c_str(), "--name", "a"});
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(::unlink(path.c_str()), 0);
+  ::close(other);
+  call.join();
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto ring = KeyRing::Parse(*ReadKeyFile(path), path);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_NE(ring->FindOrNull(*made), nullptr);
+}
+
 TEST(MakeKeyCommand, LeavesNoFileThatTheDaemonWouldRefuse) {
   const testing::TemporaryDirectory folder;
   const std::string path = folder.path() + "/keys";

@@ -125,6 +125,45 @@ TEST_F(KeyGateTest, ABadFileLeavesTheKeysAsTheyWere) {
   EXPECT_TRUE(absl::IsNotFound(KeyGate::Load({.keys_file = Path("missing")}).status()));
 }
 
+// What waits of those is to end; a name that keeps a key, whichever, is none of them.
+TEST_F(KeyGateTest, TellsWhoseKeysAreAllGone) {
+  AddKey("keys", "a");
+  AddKey("keys", "b");
+  AddKey("keys", "c");
+  const auto gate = Load(true, false);
+  const auto write = [&](const std::vector<std::string>& names) {
+    std::ofstream(Path("keys"), std::ios::trunc).flush();
+    for (const std::string& name : names) AddKey("keys", name);
+    const auto removed = gate->Reload();
+    EXPECT_TRUE(removed.ok()) << removed.status();
+    return removed.value_or(std::vector<std::string>());
+  };
+  EXPECT_EQ(write({"b"}), (std::vector<std::string>{"a", "c"}));
+  EXPECT_EQ(gate->Admit({.key_name = "a"}).status(), KeyRemoved()) << "it had been let in";
+  EXPECT_TRUE(gate->Admit({.key_name = "b"}).ok());
+  EXPECT_EQ(write({"b", "a"}), std::vector<std::string>());
+  EXPECT_TRUE(gate->Admit({.key_name = "a"}).ok());
+}
+
+// As an operator has it who warms the cache for a key.
+TEST_F(KeyGateTest, WhatOthersHaveComputedInItsNameIsTheKeys) {
+  AddKey("keys", "a", {.requests = 1, .tokens_per_s = 10});
+  const auto gate = Load(true, false);
+  {
+    const absl::StatusOr<Ticket> own = gate->Admit({.key_name = "a"});
+    ASSERT_TRUE(own.ok());
+    Ticket usage = gate->UsageOf("a");
+    usage.ChargeUsage({.computed_tokens = 100});
+  }
+  const absl::Status owes = gate->Admit({.key_name = "a"}).status();
+  EXPECT_NE(std::string(owes.message()).find("too many tokens"), std::string::npos) << owes;
+  clock_.Advance(20s);
+  const absl::StatusOr<Ticket> own = gate->Admit({.key_name = "a"});
+  EXPECT_TRUE(own.ok()) << own.status();
+  EXPECT_FALSE(gate->Admit({.key_name = "a"}).ok()) << "a place was given back that was not taken";
+  gate->UsageOf("nobody").ChargeUsage({.computed_tokens = 100});
+}
+
 TEST_F(KeyGateTest, CountsRequestsAtOnceByNameAcrossReloads) {
   AddKey("keys", "a", {.requests = 2});
   AddKey("keys", "a", {.requests = 2});

@@ -3,7 +3,10 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,8 +14,10 @@
 
 #include "proto/admin.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
+#include "server/access/account.h"
 #include "server/access/gate.h"
 #include "tests/server/grpc/server_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -32,6 +37,21 @@ class GateOfThem final : public access::Gate {
   std::optional<double> WeightOf(std::string_view key_name) const override {
     return key_name == "them" ? std::optional<double>(2.5) : std::nullopt;
   }
+  access::Ticket UsageOf(std::string_view key_name) override {
+    return access::Ticket::OfUsageAlone(key_name == "them" ? them_ : nullptr);
+  }
+
+  int64_t charged_tokens() const { return them_->tokens; }
+
+ private:
+  struct Account final : public access::Ticket::Account {
+    void Leave() override { ADD_FAILURE() << "no place was taken"; }
+    void Charge(int64_t charged) override { tokens += charged; }
+
+    std::atomic<int64_t> tokens{0};
+  };
+
+  const std::shared_ptr<Account> them_ = std::make_shared<Account>();
 };
 
 v1::CachedPrompt Prompt(const char* text) {
@@ -62,6 +82,8 @@ class GrpcAdministration : public GrpcServerTest {
     while (reader->Read(&message)) continue;
     EXPECT_TRUE(reader->Finish().ok());
   }
+
+  const GateOfThem& gate() const { return static_cast<const GateOfThem&>(*gate_); }
 
   ::grpc::Status Warm(const v1::CachedPrompt& prompt) {
     v1::WarmRequest request;
@@ -134,6 +156,29 @@ TEST_F(GrpcAdministration, WarmsWithTheWeightOfTheKeyThatItIsFor) {
   ASSERT_TRUE(Warm(Prompt("shared")).ok());
   EXPECT_EQ(engine_.last_request().tenant, "");
   EXPECT_EQ(engine_.last_request().tenant_weight, 1);
+}
+
+// Also what was computed before the call was given up.
+TEST_F(GrpcAdministration, ChargesWhatItWarmsToTheKeyThatItIsFor) {
+  v1::CachedPrompt prompt = Prompt("shared");
+  ASSERT_TRUE(Warm(prompt).ok());
+  EXPECT_EQ(gate().charged_tokens(), 0);
+  prompt.set_tenant("them");
+  prompt.mutable_text()->set_text("theirs");
+  ASSERT_TRUE(Warm(prompt).ok());
+  EXPECT_EQ(gate().charged_tokens(), 6);
+  prompt.mutable_text()->set_text("[[hold]]theirs");
+  v1::WarmRequest request;
+  *request.mutable_prompt() = prompt;
+  v1::WarmResponse response;
+  ClientContext context;
+  auto warmed = std::async(std::launch::async,
+                           [&] { return admin_->Warm(&context, request, &response).error_code(); });
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  engine_.TellUsage();
+  context.TryCancel();
+  EXPECT_EQ(warmed.get(), ::grpc::CANCELLED);
+  EXPECT_TRUE(testing::Eventually([&] { return gate().charged_tokens() == 6 + 14; }));
 }
 
 // The engine remembers for good whose requests came.

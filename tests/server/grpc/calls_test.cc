@@ -243,6 +243,24 @@ TEST_F(GrpcCallsTest, RefusesMoreBytesOfMessagesThanItMayHold) {
   }));
 }
 
+// They are tokens, too, as long as the request waits or runs.
+TEST_F(GrpcCallsTest, CountsBadWordsAsTokens) {
+  Start({.messages_bytes = 60 << 10});
+  v1::GenerateRequest request = Text("[[hold]]");
+  for (int i = 0; i < 20; ++i) {
+    request.mutable_params()->mutable_sampling()->add_bad_words(std::string(200, 'z'));
+  }
+  ClientContext first, second;
+  const auto held = inference_->Generate(&first, request);
+  ASSERT_TRUE(engine_.WaitForRunning(1));
+  second.set_deadline(std::chrono::system_clock::now() + 5s);  // were it not refused
+  const auto refused = inference_->Generate(&second, request);
+  EXPECT_EQ(refused->Finish().error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Generate("small"), StatusCode::OK);
+  first.TryCancel();
+  held->Finish();
+}
+
 // What a message takes counts, not what it is long: an empty element is two bytes.
 TEST_F(GrpcCallsTest, RefusesMessagesWhoseElementsTakeMoreThanItMayHold) {
   Start({.messages_bytes = 300 << 10});
@@ -321,6 +339,33 @@ TEST_F(GrpcCallsTest, OfACallThatIsCancelledBeforeItsTurnTheMessageIsNotRead) {
                                     return details.find("\"body\"") != std::string::npos;
                                   }),
             2);
+}
+
+// As over HTTP: a large message waits for a thread that reads it.
+TEST_F(GrpcCallsTest, ACallsTimeRunsFromItsBeginning) {
+  Start({}, &shut_gate_);
+  const auto begin = std::chrono::steady_clock::now();
+  for (const bool has_timeout : {true, false}) {
+    v1::GenerateRequest request = Text("a");
+    if (has_timeout) request.mutable_params()->set_timeout_s(30);
+    ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + (has_timeout ? 100s : 20s));
+    shut_gate_.open = false;
+    const int came = shut_gate_.came;
+    const auto reader = inference_->Generate(&context, request);
+    ASSERT_TRUE(Eventually([&] { return shut_gate_.came > came; }));
+    const auto there = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(300ms);
+    shut_gate_.open = true;
+    v1::GenerateResponse message;
+    while (reader->Read(&message)) continue;
+    EXPECT_TRUE(reader->Finish().ok());
+    const engine::Request submitted = engine_.last_request();
+    ASSERT_TRUE(submitted.arrived.has_value());
+    EXPECT_GE(*submitted.arrived, begin);
+    EXPECT_LE(*submitted.arrived, there);
+    EXPECT_NEAR(*submitted.timeout_s, has_timeout ? 30 : 20, 0.25);
+  }
 }
 
 TEST_F(GrpcCallsTest, RefusesToTokenizeMoreThanItMayHold) {

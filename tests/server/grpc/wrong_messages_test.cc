@@ -109,10 +109,6 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
       {"params.stop.stop_token_ids[0]", stop([](auto* s) { s->add_stop_token_ids(258); })},
       {"params.logprobs.top", params([](auto* p) { p->mutable_logprobs()->set_top(21); })},
       {"params.logprobs.prompt_top", params([](auto* p) { p->mutable_logprobs()->set_prompt_top(21); })},
-      {"params.logprobs.prompt_top", params([](auto* p) {
-         p->mutable_logprobs()->set_prompt_top(1);
-         p->mutable_beam();
-       })},
       {"params.sampling.allowed_token_ids", sampling([](auto* s) {
          for (int i = 0; i < 259; ++i) s->add_allowed_token_ids(1);
        })},

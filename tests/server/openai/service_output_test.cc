@@ -467,6 +467,22 @@ TEST_F(ServiceTest, ReportsCacheMissesOnRequest) {
   EXPECT_EQ(warm["usage"]["prompt_tokens_details"]["cache_misses"], json::parse("[null,null]"));
 }
 
+// Scenario: the second prompt waits while the first is answered.
+TEST_F(ServiceTest, SaysNothingOfCacheMissesBeforeAllPromptsWereLookedFor) {
+  Start();
+  const auto events = Events(StreamText(
+      kCompletions,
+      {{"prompt", {"ab", "[[delay_ms=300]]cd"}},
+       {"cache_report", true},
+       {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}}));
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_FALSE(events.front()["usage"]["prompt_tokens_details"].contains("cache_misses"))
+      << events.front();
+  const json misses = events.back()["usage"]["prompt_tokens_details"]["cache_misses"];
+  EXPECT_EQ(misses.size(), 2u) << events.back();
+  EXPECT_EQ(misses[1]["reason"], "never_seen");
+}
+
 // Of all prompts of a request.
 TEST(ServiceKeysTest, AKeysNameAndWeightGoToTheEngine) {
   testing::CountingGate gate;

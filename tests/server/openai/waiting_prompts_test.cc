@@ -104,6 +104,41 @@ TEST_P(WaitingConversations, CountWithTheMemoryOfTheirValues) {
   EXPECT_TRUE(Eventually([&] { return status_of_another() == 200; }));
 }
 
+// They stay with a request until it ends, bad words as tokens, too.
+struct Words {
+  const char* field;
+  size_t count;
+  size_t bytes;  // of each
+};
+class HeldWords : public ::testing::TestWithParam<Words> {};
+INSTANTIATE_TEST_SUITE_P(Fields, HeldWords,
+                         ::testing::Values(Words{"stop", 16, 1020}, Words{"bad_words", 12, 200}),
+                         [](const auto& info) { return std::string(info.param.field); });
+
+TEST_P(HeldWords, CountUntilTheRequestEnds) {
+  ServedFake served({}, {}, {.version = "9.9.9", .held_bytes = 50'000});
+  const auto post = [](const std::string& prompt, bool with_words) {
+    json body = {{"prompt", prompt}, {"max_tokens", 1}};
+    if (with_words) {
+      body[GetParam().field] =
+          std::vector<std::string>(GetParam().count, std::string(GetParam().bytes, 'z'));
+    }
+    return PostRequest("/v1/completions", body.dump());
+  };
+  const auto status_of = [&](bool with_words) {
+    RawClient client(served.port());
+    client.Send(post("a", with_words));
+    return client.ReadResponse().status;
+  };
+  std::vector<RawClient> running;
+  for (int i = 0; i < 2; ++i) running.emplace_back(served.port()).Send(post("[[hold]]", true));
+  ASSERT_TRUE(served.engine().WaitForRunning(2));
+  EXPECT_EQ(status_of(true), 503);
+  EXPECT_EQ(status_of(false), 200);
+  running.pop_back();
+  EXPECT_TRUE(Eventually([&] { return status_of(true) == 200; }));
+}
+
 // A template may make much of a small body.
 TEST(WaitingRenderedConversations, CountWithTheirText) {
   ServedFake served(
