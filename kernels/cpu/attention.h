@@ -38,8 +38,8 @@ class AttentionScratch {
 //
 // With `reproducible`, segments are the 512 keys of DESIGN section 5 counted from each row's own
 // start, and the bits of a row do not depend on what else is in the batch, on `mode` or on the
-// thread count. Without it segments are cut where it suits sharing and balance; the arithmetic
-// inside a segment is the same.
+// thread count. Without it segments are cut where it suits sharing and balance, and many
+// rows may go by other instructions than few.
 void ChunkAttention(ThreadPool& pool, Isa isa, const ChunkAttentionArgs& args,
                     AttentionScratch& scratch);
 

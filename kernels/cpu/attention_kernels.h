@@ -55,7 +55,8 @@ struct SegmentArgs {
   int head_dim;
   int chunk_tokens;
   int num_rows;
-  bool any_row_count;  // the arithmetic may not depend on num_rows (always kept but with AMX tiles)
+  bool any_row_count;  // the arithmetic may not depend on num_rows (always so but with AMX tiles
+                       // and with words)
   // keys
   const KeyPiece* pieces;      // from the one that holds key `begin` on
   const KeyPiece* pieces_end;  // what lies from `hi` on is fetched into the cache, not used

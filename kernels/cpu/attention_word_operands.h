@@ -48,7 +48,7 @@ struct WordScales {
 };
 
 // Integers x * up, the first of a pair in the lower half. Rounded by adding what leaves no bits
-// behind the point; where that is NaN the lower half is zeros.
+// behind the point. NaN becomes anything.
 inline __m512i AsWords(__m512 first, __m512 second, __m512 up) {
   const __m512 whole = _mm512_set1_ps(0x1.8p23f);
   const __m512i low = _mm512_castps_si512(_mm512_fmadd_ps(first, up, whole));
@@ -234,16 +234,23 @@ class WordOperands {
   }
 
   // The tile's values of `range` as words in v_tile: [kTileKeys / 2, o_stride], row 16 g + l having
-  // keys 32 g + l and 32 g + 16 + l, zeros for those that `range` does not have.
-  static void Values(const SegmentArgs& a, int32_t tile, TileRange range,
+  // keys 32 g + l and 32 g + 16 + l, zeros for those that `range` does not have. False where some
+  // are no finite numbers: then nothing else can be said of what shares their scale.
+  static bool Values(const SegmentArgs& a, int32_t tile, TileRange range,
                      float (&scales)[kMostHeadDim]) {
-    if (a.type == KvElementType::kF16) {
-      PackValues(a, RowsOf<F16Values>(a, tile, range), range.begin - tile, range.end - tile,
-                 scales);
-    } else {
-      PackValues(a, RowsOf<Bf16Values>(a, tile, range), range.begin - tile, range.end - tile,
-                 scales);
-    }
+    const int begin = range.begin - tile, end = range.end - tile;
+    return a.type == KvElementType::kF16
+               ? PackValues(a, RowsOf<F16Values>(a, tile, range), begin, end, scales)
+               : PackValues(a, RowsOf<Bf16Values>(a, tile, range), begin, end, scales);
+  }
+
+  // o += weight(key) V of the tile's keys of `range` that the row sees, one by one.
+  template <class Weight>
+  static void AddValues(const SegmentArgs& a, int32_t tile, TileRange range, int row,
+                        const Weight& weight) {
+    a.type == KvElementType::kF16
+        ? AddRows(a, RowsOf<F16Values>(a, tile, range), tile, range, row, weight)
+        : AddRows(a, RowsOf<Bf16Values>(a, tile, range), tile, range, row, weight);
   }
 
  private:
@@ -278,13 +285,32 @@ class WordOperands {
     return rows;
   }
 
+  template <class Rows, class Weight>
+  static void AddRows(const SegmentArgs& a, const Rows& rows, int32_t tile, TileRange range,
+                      int row, const Weight& weight) {
+    const int32_t end = Least(range.end, a.row_limits[row]);
+    float* const o = a.o + row * a.o_stride;
+    for (int32_t key = range.begin; key < end; ++key) {
+      const int32_t index = key - a.segment_begin;
+      if (a.row_oldest != nullptr && a.positions[index] <= a.row_oldest[row]) continue;
+      const __m512 p = _mm512_set1_ps(weight(index));
+      for (int i = 0; i < a.head_dim; i += 16) {
+        _mm512_storeu_ps(o + i,
+                         _mm512_fmadd_ps(p, rows.Load(key - tile, i), _mm512_loadu_ps(o + i)));
+      }
+    }
+  }
+
   template <class Rows>
-  static void PackValues(const SegmentArgs& a, const Rows& rows, int begin, int end,
+  static bool PackValues(const SegmentArgs& a, const Rows& rows, int begin, int end,
                          float* scales) {
     auto* const out = reinterpret_cast<uint32_t*>(a.v_tile);
+    __mmask16 not_finite = 0;
     for (int i = 0; i < a.head_dim; i += 16) {
       const WordScales by(UnitExponent(rows.Greatest(begin, end, i), kValueBits));
       _mm512_storeu_ps(scales + i, by.down);
+      constexpr int kNaNOrInfinity = 0x99;
+      not_finite |= _mm512_fpclass_ps_mask(by.down, kNaNOrInfinity);
       for (int g = 0; g < kTileKeys / 32; ++g) {
         for (int l = 0; l < 16; ++l) {
           const int j = 32 * g + l;
@@ -293,6 +319,7 @@ class WordOperands {
         }
       }
     }
+    return not_finite == 0;
   }
 };
 

@@ -43,6 +43,12 @@ class WordSoftmax {
   static const uint32_t* Words(const SegmentArgs& a, int row, int key) {
     return reinterpret_cast<const uint32_t*>(Rows::Scores(a, row)) + PlaceOf(a, key);
   }
+  // Of one key of a tile of words.
+  static float Weight(const SegmentArgs& a, int row, int key) {
+    const int in_pairs = key % 32;
+    const uint32_t pair = Words(a, row, key / 32 * 32)[in_pairs % 16];
+    return static_cast<float>(in_pairs < 16 ? pair & 0xffff : pair >> 16) * *Unit(a, row, key);
+  }
   static const float* Unit(const SegmentArgs& a, int row, int key) {
     return Rows::Scores(a, row) + kUnits + key / kTileKeys;
   }
@@ -61,6 +67,8 @@ class WordSoftmax {
   static constexpr int kMaxima = kMaxSegmentKeys;
   static constexpr int kUnits = kMaxima + kTiles;
   static_assert(kUnits + kTiles <= kScoreStride && Rows::kKeysAtOnce == kTileKeys);
+
+  static __m512 WeightBits() { return _mm512_set1_ps(static_cast<float>(kWeightBits)); }
 
   static float Maximum(const SegmentArgs& a, int row) {
     float* const scores = Rows::Scores(a, row);
@@ -93,7 +101,7 @@ class WordSoftmax {
     const __m512 maxima =
         _mm512_insertf32x8(_mm512_set1_ps(MinusInfinity()), _mm256_loadu_ps(scores + kMaxima), 0);
     const __m512 units =
-        Exp2<Avx512>(_mm512_sub_ps(maxima, _mm512_set1_ps(m + static_cast<float>(kWeightBits))));
+        Exp2<Avx512>(_mm512_sub_ps(_mm512_sub_ps(maxima, _mm512_set1_ps(m)), WeightBits()));
     __m512 sums = _mm512_setzero_ps();
     __m512i all = _mm512_setzero_si512();
     for (int i = keys.first(); i < keys.last(); i += kTileKeys) {
@@ -133,12 +141,12 @@ class WordSoftmax {
   // Four vectors of scores to words at `out`, which may be where scores before these were. Returns
   // sums of them, and adds what they were to `all`.
   static __m512i Tile(const float* scores, float greatest, uint32_t* out, __m512i& all) {
-    const __m512 shift = _mm512_set1_ps(greatest - static_cast<float>(kWeightBits));
     __m512i weights[4];
 #pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) {
-      const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + v * 16), shift);
-      weights[v] = _mm512_cvtps_epi32(Exp2Coarse<Avx512>(x));
+      // In this order, so that the greatest weight is 2^kWeightBits however large the scores are.
+      const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(scores + v * 16), _mm512_set1_ps(greatest));
+      weights[v] = _mm512_cvtps_epi32(Exp2Coarse<Avx512>(_mm512_add_ps(x, WeightBits())));
     }
     const __m512i ones = _mm512_set1_epi16(1);
     const __m512i low = _mm512_or_si512(weights[0], _mm512_slli_epi32(weights[1], 16));

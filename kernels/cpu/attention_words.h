@@ -82,15 +82,19 @@ class AttentionWords {
   // Steps over the pairs of a tile that have one of its first `keys` keys.
   static int StepsOf(int keys) { return keys / 32 * 16 + Least(keys % 32, 16); }
 
+  static void ClearOutput(const SegmentArgs& a) {
+    for (int64_t i = 0; i < a.num_rows * a.o_stride; i += 16) {
+      _mm512_storeu_ps(a.o + i, _mm512_setzero_ps());
+    }
+  }
+
   static void Values(const SegmentArgs& a) {
     const auto* const values = reinterpret_cast<const uint32_t*>(a.v_tile);
     float column_scales[WordOperands::kMostHeadDim];
     bool first = true;  // nothing is in o yet
     const int32_t exact = WordSoftmax<I>::EndOfExact(a);
     if (exact > 0) {
-      for (int64_t i = 0; i < a.num_rows * a.o_stride; i += 16) {
-        _mm512_storeu_ps(a.o + i, _mm512_setzero_ps());
-      }
+      ClearOutput(a);
       SegmentArgs tile = a;
       tile.hi = exact;
       AttentionWidened<Avx512>::Values(tile);
@@ -98,7 +102,15 @@ class AttentionWords {
     }
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       if (outside || tile < exact) return;  // all weights are 0, or it has been done
-      WordOperands::Values(a, tile, range, column_scales);
+      if (!WordOperands::Values(a, tile, range, column_scales)) {
+        if (first) ClearOutput(a);
+        first = false;
+        for (int row = 0; row < a.num_rows; ++row) {
+          WordOperands::AddValues(a, tile, range, row,
+                                  [&](int32_t key) { return WordSoftmax<I>::Weight(a, row, key); });
+        }
+        return;
+      }
       const int columns = DivideUp(a.head_dim, 16 * V);
       TileAhead ahead(a, range, &KeyPiece::v, KeysBehind(a),
                       int64_t{DivideUp(a.num_rows, R)} * columns * StepsOf(range.end - tile));

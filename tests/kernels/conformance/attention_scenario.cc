@@ -118,6 +118,29 @@ void AttentionScenario::MakeScoresWhole() {
   }
 }
 
+void AttentionScenario::PoisonValues() {
+  for (size_t slot = 0; slot < steps_.size(); ++slot) {
+    const SlotStep& step = steps_[slot];
+    if (step.num_rows == 0) continue;
+    const int32_t key = step.key_end - step.num_rows + step.num_rows / 2;
+    const auto [chunk, token] = PlaceOfKey(static_cast<int>(slot), key);
+    pool_.SetValue(chunk, token, std::numeric_limits<float>::infinity());
+  }
+}
+
+void AttentionScenario::MakeOneKeyWin(int32_t key) {
+  constexpr float kKey = 256.0f;
+  pool_.FillKeys(0.0f);
+  for (size_t slot = 0; slot < steps_.size(); ++slot) {
+    if (steps_[slot].num_rows == 0 || key >= lengths_[slot]) continue;
+    const auto [chunk, token] = PlaceOfKey(static_cast<int>(slot), key);
+    pool_.SetKey(chunk, token, kKey);
+    break;  // a second one could tie with it
+  }
+  const float scores = 1e8f;
+  std::fill(q_.begin(), q_.end(), scores / (kKey * static_cast<float>(shape_.head_dim) * scale_));
+}
+
 void AttentionScenario::MakeAllAlike(float x, float other) {
   pool_.Fill(x, other);
   std::fill(q_.begin(), q_.end(), x);

@@ -46,6 +46,11 @@ class AttentionScenario {
   // so that weights are powers of two: attention by bf16 dot products is then as exact as by f32.
   // Call after Finish.
   void MakeScoresWhole();
+  // V of the key that is a slot's middle row's own is infinite.
+  void PoisonValues();
+  // Rows that see key `key` of the first slot that has it look at nothing else, with scores of
+  // about 10^8.
+  void MakeOneKeyWin(int32_t key);
   // q of all rows, and K and V of every other token, are `x`, those of the others `other`.
   void MakeAllAlike(float x, float other);
 

@@ -336,6 +336,48 @@ TEST_P(AttentionRounded, HasRoomForTheLargestSums) {
   }
 }
 
+// Differences of large scores are exact, theirs from other numbers are not.
+TEST_P(AttentionRounded, FindsTheKeyOfAnEnormousScore) {
+  for (const int32_t key : {70, 80, 100, 120}) {
+    scenario_.MakeOneKeyWin(key);
+    Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
+      ExpectRowsClose(got, want, test_case().shape.head_dim, kRounding);
+    });
+  }
+}
+
+// Words share a scale with others of their tile. What is infinite among them makes NaN of no more
+// rows than f32 does: those that are multiplied together, six at a time.
+TEST_P(AttentionRounded, AnInfiniteValueBesideWordsHarmsFewRowsInFrontOfIt) {
+  constexpr int kRowsAtOnce = 6;
+  const DType kv = test_case().shape.kv_dtype;
+  if (kv == DType::kF8E4M3) GTEST_SKIP() << "has no infinity";
+  const auto cols = static_cast<int64_t>(test_case().shape.num_heads) * test_case().shape.head_dim;
+  scenario_.PoisonValues();
+  std::vector<float> reference, got;
+  ReferenceBackend().ChunkAttention(scenario_.Args(reference));
+  for (const AttentionLevel& level : AttentionLevels()) {
+    if (!level.words || (level.dots && kv != DType::kF16)) continue;
+    SCOPED_TRACE(level.name());
+    level.Attend(scenario_.Args(got));
+    std::vector<float> want = reference;
+    int64_t clean = 0;
+    for (const SlotStep& step : scenario_.steps()) {
+      const int64_t before = std::max(0, step.num_rows / 2 - kRowsAtOnce);
+      for (int64_t i = (step.row_begin + before) * cols;
+           i < (step.row_begin + step.num_rows) * cols; ++i) {
+        got[i] = want[i] = 1.0f;
+      }
+      clean += before;
+    }
+    EXPECT_GT(clean, 0);
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (!std::isfinite(want[i])) got[i] = want[i] = 1.0f;  // of a key that slots share
+    }
+    ExpectRowsClose(got, want, test_case().shape.head_dim, kRounding);
+  }
+}
+
 std::vector<AttentionCase> RoundedCases() {
   std::vector<AttentionCase> cases;
   for (const AttentionCase& c : Cases()) {

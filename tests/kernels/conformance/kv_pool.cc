@@ -47,14 +47,25 @@ void KvPool::FillToken(int32_t chunk, int token, uint32_t seed) {
 }
 
 void KvPool::MakeNotFinite(int32_t chunk, int token) {
+  SetKey(chunk, token, std::numeric_limits<float>::quiet_NaN());
+  SetValue(chunk, token, 0.0f);
+}
+
+template <class Fn>
+void KvPool::ForElementsOf(int32_t chunk, int token, const Fn& fn) const {
   for (int layer = 0; layer < num_layers_; ++layer) {
     for (int h = 0; h < view_.num_kv_heads; ++h) {
-      for (int i = 0; i < view_.head_dim; ++i) {
-        StoreKey(view_, {chunk, layer, h, token, i}, std::numeric_limits<float>::quiet_NaN());
-        StoreValue(view_, {chunk, layer, h, token, i}, 0.0f);
-      }
+      for (int i = 0; i < view_.head_dim; ++i) fn(KvElement{chunk, layer, h, token, i});
     }
   }
+}
+
+void KvPool::SetKey(int32_t chunk, int token, float x) {
+  ForElementsOf(chunk, token, [&](const KvElement& at) { StoreKey(view_, at, x); });
+}
+
+void KvPool::SetValue(int32_t chunk, int token, float x) {
+  ForElementsOf(chunk, token, [&](const KvElement& at) { StoreValue(view_, at, x); });
 }
 
 template <class Fn>
@@ -89,6 +100,10 @@ void KvPool::Fill(float even, float odd) {
     StoreKey(view_, at, at.token % 2 == 0 ? even : odd);
     StoreValue(view_, at, at.token % 2 == 0 ? even : odd);
   });
+}
+
+void KvPool::FillKeys(float x) {
+  ForElements([&](const KvElement& at) { StoreKey(view_, at, x); });
 }
 
 void KvPool::MakeValuesShort() {

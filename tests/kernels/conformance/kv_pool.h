@@ -35,6 +35,10 @@ class KvPool {
   // head.
   void MakeNotFinite(int32_t chunk, int token);
 
+  // K, or V, of a token, in every layer and head.
+  void SetKey(int32_t chunk, int token, float x);
+  void SetValue(int32_t chunk, int token, float x);
+
   // Every element becomes what it is in `other`, of the same shape, rounded.
   void TakeElementsOf(const KvPool& other);
 
@@ -42,6 +46,7 @@ class KvPool {
   void MakeKeysWhole();
   // K and V of every even token of a chunk, and of every odd one.
   void Fill(float even, float odd);
+  void FillKeys(float x);
   // V of every token becomes a multiple of 1/64, or stays one of something greater.
   void MakeValuesShort();
 
@@ -55,6 +60,9 @@ class KvPool {
   // Calls fn(KvElement) for every element's place.
   template <class Fn>
   void ForElements(const Fn& fn) const;
+  // And for those of a token.
+  template <class Fn>
+  void ForElementsOf(int32_t chunk, int token, const Fn& fn) const;
 
   int num_chunks_;
   int num_layers_;
