@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_softmax.h"
-#include "kernels/cpu/attention_word_operands.h"
+#include "kernels/cpu/attention_word_scales.h"
 #include "kernels/cpu/simd_avx512.h"
 #include "kernels/cpu/simd_math.h"
 
