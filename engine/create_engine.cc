@@ -8,7 +8,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/backend_factory.h"
 #include "engine/device_chunk_mover.h"
@@ -18,6 +17,7 @@
 #include "engine/kv_storage.h"
 #include "engine/largest_steps.h"
 #include "engine/llama_runner.h"
+#include "engine/load_text.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
 #include "engine/own_sampling.h"
@@ -25,8 +25,6 @@
 #include "engine/pipelined_runner.h"
 #include "engine/second_copy.h"
 #include "engine/served_name.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/create_tokenizer.h"
 
 namespace refrain::engine {
 namespace {
@@ -49,89 +47,12 @@ absl::Status MoveTo(T& to, absl::StatusOr<T> from) {
   return absl::OkStatus();
 }
 
-void AddWarning(const std::string& more, std::string& warning) {
-  if (more.empty()) return;
-  absl::StrAppend(&warning, warning.empty() ? "" : "; ", more);
-}
-
 // With what the back end has to say, which may be more once it holds the weights.
 std::string WarningsOf(const Foundation& foundation) {
   std::string warning;
   if (foundation.backend != nullptr) warning = foundation.backend->info().warning;
   AddWarning(foundation.warning, warning);
   return warning;
-}
-
-std::string TokenText(const Tokenizer& tokenizer, std::optional<TokenId> id) {
-  return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
-}
-
-// Leaves out the tokens added behind those that the embedding has rows for (`<pad>` of some Llama 2
-// folders): no step could take them, and text that spells one stays text. Tells of them, for the
-// log. Does nothing where tokens of text are among them: then tokenizer and model do not fit.
-std::string LeaveOutTokensBeyond(size_t vocab_size, TokenizerSpec& spec) {
-  const auto is_added = [](TokenType type) {
-    return type == TokenType::kControl || type == TokenType::kUserDefined ||
-           type == TokenType::kUnused;
-  };
-  if (spec.tokens.size() <= vocab_size || spec.token_types.size() != spec.tokens.size() ||
-      !std::all_of(spec.token_types.begin() + static_cast<ptrdiff_t>(vocab_size),
-                   spec.token_types.end(), is_added)) {
-    return "";
-  }
-  const std::string note =
-      absl::StrCat("tokens with ids from ", vocab_size, " to ", spec.tokens.size() - 1,
-                   " (the last is '", absl::CHexEscape(spec.tokens.back()),
-                   "') are not used: the model's vocab_size is ", vocab_size);
-  spec.tokens.resize(vocab_size);
-  spec.token_types.resize(vocab_size);
-  return note;
-}
-
-TokenizerInfo InfoOf(const Tokenizer& tokenizer, const TokenizerSpec& spec) {
-  TokenizerInfo info{.tokenizer_class = spec.tokenizer_class,
-                     .tokens = spec.template_tokens,
-                     .adds_bos = tokenizer.adds_bos(),
-                     .chat_template = spec.chat_template};
-  std::erase_if(info.tokens, [](const auto& token) { return token.second.empty(); });
-  return info;
-}
-
-absl::Status LoadText(const WeightSource& source, EngineParts& parts) {
-  absl::StatusOr<TokenizerSource> read = source.ReadTokenizer();
-  if (!read.ok()) return read.status();
-  AddWarning(LeaveOutTokensBeyond(static_cast<size_t>(source.config().vocab_size), read->spec),
-             parts.model.warning);
-  absl::Status status = MoveTo(
-      parts.tokenizer, read->sentencepiece_model.empty()
-                           ? CreateTokenizer(read->spec)
-                           : CreateSentencePieceTokenizer(read->sentencepiece_model, read->spec));
-  if (!status.ok()) return status;
-  if (const auto assumed = AssumedPreTokenizer(read->spec)) {
-    AddWarning(absl::StrCat(
-                   "the model names no pre-tokenizer (tokenizer.ggml.pre): ", std::string(*assumed),
-                   " is assumed; answers are worse if it was trained with another"),
-               parts.model.warning);
-  }
-  const Tokenizer& tokenizer = *parts.tokenizer;
-  if (static_cast<int64_t>(tokenizer.vocab_size()) > source.config().vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the tokenizer has ", tokenizer.vocab_size(),
-                                                   " tokens, more than the model's vocab_size ",
-                                                   source.config().vocab_size));
-  }
-  TokenizerSpec& spec = read->spec;
-  spec.template_tokens.try_emplace("bos_token", TokenText(tokenizer, tokenizer.bos()));
-  spec.template_tokens.try_emplace("eos_token", TokenText(tokenizer, tokenizer.eos()));
-  parts.model.tokenizer = InfoOf(tokenizer, spec);
-  if (spec.chat_template.empty() && spec.named_chat_templates.empty()) return absl::OkStatus();
-  ChatTemplateSpec chat{.source = std::move(spec.chat_template),
-                        .named = std::move(spec.named_chat_templates),
-                        .tokens = std::move(spec.template_tokens)};
-  if (absl::Status made = MoveTo(parts.chat_template, ChatTemplate::Create(chat)); !made.ok()) {
-    return made;
-  }
-  AddWarning(parts.chat_template->warning(), parts.model.warning);
-  return absl::OkStatus();
 }
 
 struct KvSize {
@@ -441,7 +362,7 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
   // In front of what stands on it, as in EngineParts: an exception on the way ends both.
   auto foundation = std::make_shared<Foundation>();
   EngineParts parts;
-  absl::Status status = LoadText(**source, parts);
+  absl::Status status = LoadText(options.model, **source, parts);
   if (options.model.own_sampling_defaults) {
     parts.model.sampling = OwnSampling(**source, &parts.model.warning);
   }

@@ -16,8 +16,9 @@ enum class AttentionModeOption : uint8_t { kTwoPhase, kPaged };
 enum class SecondCopyOption { kAuto, kOn, kOff };
 
 struct ModelOptions {
-  std::string path;         // GGUF file or Hugging Face folder
-  std::string served_name;  // "" = from the model
+  std::string path;                // GGUF file or Hugging Face folder
+  std::string served_name;         // "" = from the model
+  std::string chat_template_file;  // Jinja, in place of the model's; "" = the model's own
   // Where requests leave sampling parameters out, those that the model's files ask for; else
   // OpenAI's.
   bool own_sampling_defaults = true;

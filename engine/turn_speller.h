@@ -38,6 +38,11 @@ class TurnSpeller {
   // or to an id that the tokenizer lacks. `ids` outlive the speller.
   Extent Spell(std::span<const kvcache::TokenId> ids);
 
+  // As much of that as is to be taken. All of it where the text ends there, or the answer does, or
+  // the text's last token was cut. Else the text is another one, which only begins alike: what ends
+  // before a space, so that no word of it is divided for what was answered before.
+  Extent SpellWholeWords(std::span<const kvcache::TokenId> ids);
+
  private:
   // Behind some tokens, of which all that was released stands in the text.
   struct State {
@@ -45,8 +50,13 @@ class TurnSpeller {
     size_t tokens = 0;
     size_t bytes = 0;  // released
     Extent spelled;    // as far as those may be all that is taken
+    Extent whole;      // as far as a word of the text begins
   };
 
+  // Behind all that are taken of `ids`; its detokenizer is spoiled.
+  State Follow(std::span<const kvcache::TokenId> ids);
+
+  bool SpellsText(kvcache::TokenId id) const;
   // False: the text goes on otherwise, or the token spells nothing. Spoils the state's detokenizer.
   bool Append(kvcache::TokenId id, State* state) const;
 

@@ -123,7 +123,9 @@ absl::StatusOr<bool> TurnSplicer::Splice(std::string_view text, const EncodeOpti
     const std::string_view behind = text.substr(place.at_byte, *end - place.at_byte);
     TurnSpeller speller(tokenizer_, behind);
     std::vector<TurnSpeller::Extent> extents;
-    for (const auto& turn : place.turns) extents.push_back(speller.Spell(*turn.generated));
+    for (const auto& turn : place.turns) {
+      extents.push_back(speller.SpellWholeWords(*turn.generated));
+    }
     if (std::ranges::none_of(extents, [](const auto& extent) { return extent.tokens > 0; })) {
       continue;
     }

@@ -24,7 +24,8 @@ struct SplicedPrompt {
 //
 // At each place where the text so far is a prompt that was answered (TurnMemory), the ids generated
 // then replace as much of the text behind it as they spell, in whole tokens; where the text differs
-// (a stop string cut it, a template trimmed it, the client changed it) it is tokenized from there.
+// (a stop string cut it, a template trimmed it) it is tokenized from there, and where it is another
+// one, which only begins alike, from the word on that differs (TurnSpeller::SpellWholeWords).
 // What stands before the place is tokenized on its own, as it was when it was a prompt.
 //
 // What holds for the result, besides spelling the text:

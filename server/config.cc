@@ -296,6 +296,7 @@ engine::EngineOptions Config::EngineOptions() const {
   engine::EngineOptions options;
   options.model.path = text("model.path");
   options.model.served_name = text("model.served_name");
+  options.model.chat_template_file = text("model.chat_template_file");
   options.model.own_sampling_defaults = text("model.sampling_defaults") == "model";
   const std::string& second_copy = text("model.second_copy");
   options.model.second_copy = second_copy == "on"    ? engine::SecondCopyOption::kOn

@@ -48,6 +48,8 @@ constexpr std::array kKeys = {
     Text("model.path", "", "GGUF file or Hugging Face folder; required (--model)"),
     Text("model.served_name", "",
          "the name clients use, UTF-8 without control characters; empty = from the path"),
+    Text("model.chat_template_file", "",
+         "file of a chat template (Jinja) to use in place of the model's own; empty = the model's"),
     Choice("model.sampling_defaults", "model", "model openai",
            "what sampling parameters are that a request leaves out: as the model's files ask for "
            "(generation_config.json, or general.sampling keys of a GGUF file), or OpenAI's"),

@@ -14,6 +14,9 @@
 namespace refrain::engine {
 namespace {
 
+// SmolLM3's name for tools that are called as JSON between tags; transformers' users pass it.
+constexpr char kXmlTools[] = "xml_tools";
+
 // Templates compare roles with strings.
 bool KnowsRole(std::string_view source, std::string_view role) {
   for (const char quote : {'"', '\''}) {
@@ -64,21 +67,24 @@ jinja::Value WithOwnRoles(jinja::Value messages) {
 
 ChatTemplate::~ChatTemplate() = default;
 
-absl::StatusOr<ChatTemplate::Variant> ChatTemplate::Parse(std::string_view source) {
+absl::StatusOr<ChatTemplate::Variant> ChatTemplate::MakeVariant(std::string_view source) const {
   absl::StatusOr<std::unique_ptr<jinja::Template>> parsed = jinja::Template::Parse(source);
   if (!parsed.ok()) return parsed.status();
-  return Variant{*std::move(parsed), KnowsRole(source, "developer"), MessageForm()};
-}
-
-void ChatTemplate::DetectForm(std::string_view source, Variant* variant) const {
-  if (source.find("tool_calls") == std::string_view::npos) return;
-  variant->form = DetectMessageForm(
-      [&](const jinja::Value& messages, const jinja::Value& tools) -> absl::StatusOr<std::string> {
-        absl::StatusOr<RenderedChat> rendered =
-            Render(*variant, {.messages = messages, .tools = tools});
-        if (!rendered.ok()) return rendered.status();
-        return std::move(rendered->text);
-      });
+  Variant variant{.parsed = *std::move(parsed), .knows_developer = KnowsRole(source, "developer")};
+  const auto render = [&](const jinja::Value& messages,
+                          const jinja::Value& tools) -> absl::StatusOr<std::string> {
+    absl::StatusOr<RenderedChat> rendered = Render(variant, {.messages = messages, .tools = tools});
+    if (!rendered.ok()) return rendered.status();
+    return std::move(rendered->text);
+  };
+  variant.shows_messages = ShowsMessages(render);
+  variant.tool_format = DetectToolFormat(source);
+  if (variant.tool_format != ToolFormat::kNone && !ShowsTools(render)) {
+    variant.reads_xml_tools = source.find(kXmlTools) != std::string_view::npos;
+    if (!variant.reads_xml_tools || !ShowsTools(render)) variant.tool_format = ToolFormat::kNone;
+  }
+  if (source.find("tool_calls") != std::string_view::npos) variant.form = DetectMessageForm(render);
+  return variant;
 }
 
 MessageForms ChatTemplate::message_forms() const {
@@ -88,23 +94,37 @@ MessageForms ChatTemplate::message_forms() const {
   return forms;
 }
 
+bool ChatTemplate::shows_messages() const {
+  for (const std::optional<Variant>* variant : {&chat_, &tool_use_}) {
+    if (variant->has_value() && !(*variant)->shows_messages) return false;
+  }
+  return true;
+}
+
+ToolFormat ChatTemplate::tool_format() const {
+  // The answer is the template's, whatever is asked.
+  if (!unusable_.ok()) return ToolFormat::kUnknown;
+  if (tool_use_.has_value()) return tool_use_->tool_format;
+  return chat_.has_value() ? chat_->tool_format : ToolFormat::kNone;
+}
+
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTemplateSpec& spec) {
   if (spec.source.empty() && spec.named.empty()) {
     return absl::NotFoundError("the model has no chat template");
   }
   std::unique_ptr<ChatTemplate> chat(new ChatTemplate);
+  chat->tokens_ = spec.tokens;
+  // Templates add these to strings without asking whether they are there.
+  for (const char* name : {"bos_token", "eos_token"}) chat->tokens_.try_emplace(name);
   if (!spec.source.empty()) {
-    absl::StatusOr<Variant> variant = Parse(spec.source);
+    absl::StatusOr<Variant> variant = chat->MakeVariant(spec.source);
     if (!variant.ok()) return variant.status();
     chat->chat_ = *std::move(variant);
-    chat->tool_format_ = DetectToolFormat(spec.source);
   }
-  const auto tool_use = spec.named.find("tool_use");
-  if (tool_use != spec.named.end()) {
-    absl::StatusOr<Variant> variant = Parse(tool_use->second);
+  if (const auto tool_use = spec.named.find("tool_use"); tool_use != spec.named.end()) {
+    absl::StatusOr<Variant> variant = chat->MakeVariant(tool_use->second);
     if (variant.ok()) {
       chat->tool_use_ = *std::move(variant);
-      chat->tool_format_ = DetectToolFormat(tool_use->second);
     } else {
       const std::string problem =
           absl::StrCat("tool_use: ", std::string(variant.status().message()));
@@ -115,11 +135,6 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTem
   for (const auto& [name, source] : spec.named) {
     absl::StrAppend(&chat->names_, chat->names_.empty() ? "'" : ", '", absl::CHexEscape(name), "'");
   }
-  chat->tokens_ = spec.tokens;
-  // Templates add these to strings without asking whether they are there.
-  for (const char* name : {"bos_token", "eos_token"}) chat->tokens_.try_emplace(name);
-  if (chat->chat_.has_value()) chat->DetectForm(spec.source, &*chat->chat_);
-  if (chat->tool_use_.has_value()) chat->DetectForm(tool_use->second, &*chat->tool_use_);
   return chat;
 }
 
@@ -132,6 +147,14 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_v
        .tokens = {{"bos_token", std::string(bos_token)}, {"eos_token", std::string(eos_token)}}});
 }
 
+std::unique_ptr<ChatTemplate> ChatTemplate::Unusable(const absl::Status& why) {
+  std::unique_ptr<ChatTemplate> chat(new ChatTemplate);
+  chat->unusable_ = absl::FailedPreconditionError(
+      absl::StrCat("the model's chat template cannot be used: ", std::string(why.message()),
+                   "; use completions with a text prompt"));
+  return chat;
+}
+
 absl::Status ChatTemplate::NoTemplate() const {
   return absl::FailedPreconditionError(absl::StrCat(
       "the model has no default chat template, only ", names_,
@@ -141,6 +164,7 @@ absl::Status ChatTemplate::NoTemplate() const {
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {
   using jinja::Value;
   constexpr int kMaxDepth = 100;
+  if (!unusable_.ok()) return unusable_;
   const std::pair<const char*, const Value*> given[] = {
       {"messages", &input.messages}, {"tools", &input.tools}, {"variables", &input.extra}};
   for (const auto& [name, value] : given) {
@@ -174,7 +198,11 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const Variant& variant,
   const Value messages =
       variant.knows_developer ? input.messages : WithoutDevelopers(input.messages);
   variables.Set("messages", WithOwnRoles(messages.MarkedFromRequest()));
-  if (!input.tools.is_undefined()) variables.Set("tools", input.tools.MarkedFromRequest());
+  if (!input.tools.is_undefined()) {
+    const Value tools = input.tools.MarkedFromRequest();
+    variables.Set("tools", tools);
+    if (variant.reads_xml_tools) variables.Set(kXmlTools, tools);
+  }
   const absl::StatusOr<jinja::Text> text =
       variant.parsed->Render(Value::MakeMap(std::move(variables)), input.now);
   if (!text.ok()) return text.status();

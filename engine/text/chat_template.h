@@ -72,10 +72,16 @@ class ChatTemplate {
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Create(std::string_view source,
                                                               std::string_view bos_token,
                                                               std::string_view eos_token);
+  // For a server that is to run where Create failed: FAILED_PRECONDITION for every conversation,
+  // with the reason.
+  static std::unique_ptr<ChatTemplate> Unusable(const absl::Status& why);
   ~ChatTemplate();
 
   absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input) const;
-  ToolFormat tool_format() const { return tool_format_; }
+  // False for one that makes the same of whatever is said: a name that stands for a template.
+  bool shows_messages() const;
+  // Of conversations with tools.
+  ToolFormat tool_format() const;
   // For the log where something is not as the model's files say, else "".
   const std::string& warning() const { return warning_; }
   // How messages are to be made for it.
@@ -85,12 +91,15 @@ class ChatTemplate {
   struct Variant {
     std::unique_ptr<jinja::Template> parsed;
     bool knows_developer = false;  // the role of that name
+    bool shows_messages = true;
+    bool reads_xml_tools = false;  // and not `tools`
+    ToolFormat tool_format = ToolFormat::kNone;
     MessageForm form;
   };
 
   ChatTemplate() = default;
-  static absl::StatusOr<Variant> Parse(std::string_view source);
-  void DetectForm(std::string_view source, Variant* variant) const;
+  // Needs tokens_.
+  absl::StatusOr<Variant> MakeVariant(std::string_view source) const;
   absl::StatusOr<RenderedChat> Render(const Variant& variant, const ChatTemplateInput& input) const;
   absl::Status NoTemplate() const;
 
@@ -98,8 +107,8 @@ class ChatTemplate {
   std::optional<Variant> tool_use_;
   std::string names_;  // of the named templates, for a message
   std::string warning_;
+  absl::Status unusable_;
   std::map<std::string, std::string> tokens_;
-  ToolFormat tool_format_ = ToolFormat::kNone;
 };
 
 // Options that recognise control tokens of the template and not those of the content. They point

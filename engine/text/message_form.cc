@@ -10,6 +10,7 @@ namespace {
 using jinja::Map;
 using jinja::Value;
 
+constexpr char kFunction[] = "name_of_function";
 constexpr char kName[] = "name_of_argument";
 constexpr char kText[] = "text_of_argument";
 constexpr char kJson[] = R"({"name_of_argument": "text_of_argument"})";
@@ -24,17 +25,22 @@ Value MapOf(std::initializer_list<std::pair<const char*, Value>> entries) {
 
 Value Text(const char* text) { return Value::String(text); }
 
+Value UserSays(const char* text) {
+  return MapOf({{"role", Text("user")}, {"content", Text(text)}});
+}
+
 // A question, a call and its result. Some templates ask for ids of nine letters and digits.
 Value Conversation(const MessageForm& form, const Value& arguments) {
-  const Value call = MapOf({{"id", Text("call00001")},
-                            {"type", Text("function")},
-                            {"function", MapOf({{"name", Text("f")}, {"arguments", arguments}})}});
-  return Value::MakeList({MapOf({{"role", Text("user")}, {"content", Text("question")}}),
+  const Value call =
+      MapOf({{"id", Text("call00001")},
+             {"type", Text("function")},
+             {"function", MapOf({{"name", Text(kFunction)}, {"arguments", arguments}})}});
+  return Value::MakeList({UserSays("question"),
                           MapOf({{"role", Text("assistant")},
                                  {"content", form.null_content ? Value::None() : Text("")},
                                  {"tool_calls", Value::MakeList({call})}}),
                           MapOf({{"role", Text("tool")},
-                                 {"name", Text("f")},
+                                 {"name", Text(kFunction)},
                                  {"tool_call_id", Text("call00001")},
                                  {"content", Text("result")}})});
 }
@@ -43,8 +49,8 @@ Value Conversation(const MessageForm& form, const Value& arguments) {
 Value Tools() {
   const Value parameters = MapOf({{"type", Text("object")}, {"properties", MapOf({})}});
   return Value::MakeList({MapOf({{"type", Text("function")},
-                                 {"function", MapOf({{"name", Text("f")},
-                                                     {"description", Text("does f")},
+                                 {"function", MapOf({{"name", Text(kFunction)},
+                                                     {"description", Text("does something")},
                                                      {"parameters", parameters}})}})});
 }
 
@@ -68,6 +74,17 @@ MessageForm FormOfWholeCalls(TrialRender render, const Value& tools) {
 }
 
 }  // namespace
+
+bool ShowsMessages(TrialRender render) {
+  const absl::StatusOr<std::string> one = render(Value::MakeList({UserSays("a question")}), {});
+  const absl::StatusOr<std::string> other = render(Value::MakeList({UserSays("Other words!")}), {});
+  return !one.ok() || !other.ok() || *one != *other;
+}
+
+bool ShowsTools(TrialRender render) {
+  const absl::StatusOr<std::string> text = render(Value::MakeList({UserSays("question")}), Tools());
+  return !text.ok() || text->find(kFunction) != std::string::npos;
+}
 
 MessageForm DetectMessageForm(TrialRender render) {
   const Value tools = Tools();

@@ -31,6 +31,11 @@ struct MessageForms {
 using TrialRender = absl::FunctionRef<absl::StatusOr<std::string>(const jinja::Value& messages,
                                                                   const jinja::Value& tools)>;
 
+// Whether what the template makes of a conversation depends on what is said, and whether it has the
+// names of tools. True where it fails: then it tells whoever asks why. Pure.
+bool ShowsMessages(TrialRender render);
+bool ShowsTools(TrialRender render);
+
 // Found out by trial: the first form in which the template shows a call's arguments otherwise than
 // Python prints an object, else the first in which it shows them at all, else the usual one. Pure.
 MessageForm DetectMessageForm(TrialRender render);

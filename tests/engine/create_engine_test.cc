@@ -71,7 +71,7 @@ TEST(CreateEngineTest, TellsWhatTheFilesSayOfTheTokenizer) {
   WriteFolderWith(directory.path(), "\"vocab\":{", "");
   std::ofstream(directory.path() + "/tokenizer_config.json")
       << R"({"tokenizer_class":"LlamaTokenizer","pad_token":{"content":"<|im_start|>"},)"
-      << R"("bos_token":"<|endoftext|>","eos_token":"<|im_end|>","add_bos_token":true,"chat_template":"{{ bos_token }}"})";
+      << R"("bos_token":"<|endoftext|>","eos_token":"<|im_end|>","add_bos_token":true,"chat_template":"{{ bos_token }}{{ messages }}"})";
   const auto parts = Load(directory.path());
   ASSERT_TRUE(parts.ok()) << parts.status();
   const TokenizerInfo& info = parts->model.tokenizer;
@@ -80,7 +80,7 @@ TEST(CreateEngineTest, TellsWhatTheFilesSayOfTheTokenizer) {
                                                              {"eos_token", "<|im_end|>"},
                                                              {"pad_token", "<|im_start|>"}}));
   EXPECT_TRUE(info.adds_bos);
-  EXPECT_EQ(info.chat_template, "{{ bos_token }}");
+  EXPECT_EQ(info.chat_template, "{{ bos_token }}{{ messages }}");
 }
 
 // As in Qwen2.5's folders: config.json has an id for a bos that the tokenizer's files do not name.
@@ -91,7 +91,7 @@ TEST(CreateEngineTest, TemplatesSeeTheTokensThatTheTokenizersFilesName) {
       << R"({"bos_token_id":0,"eos_token_id":2})";
   std::ofstream(directory.path() + "/tokenizer_config.json")
       << R"({"bos_token":null,"eos_token":"<|im_end|>",)"
-      << R"("chat_template":"{{ bos_token }}[{{ eos_token }}]"})";
+      << R"("chat_template":"{{ bos_token }}[{{ eos_token }}]{{ messages }}"})";
   const auto parts = Load(directory.path());
   ASSERT_TRUE(parts.ok()) << parts.status();
   ASSERT_NE(parts->chat_template, nullptr);
@@ -112,7 +112,7 @@ TEST(CreateEngineTest, TemplatesSeeTheTokensThatAClassHasByItself) {
         << R"({"bos_token_id":0,"eos_token_id":2})";
     std::ofstream(directory.path() + "/special_tokens_map.json") << map;
     std::ofstream(directory.path() + "/tokenizer_config.json")
-        << R"({"chat_template":"{{ bos_token }}[{{ eos_token }}]")" << config << "}";
+        << R"({"chat_template":"{{ bos_token }}[{{ eos_token }}]{{ messages }}")" << config << "}";
     const auto parts = Load(directory.path());
     EXPECT_TRUE(parts.ok()) << parts.status();
     const auto rendered = parts->chat_template->Render({});

@@ -213,7 +213,7 @@ TEST_F(PromptEncoderTest, AConversationsTurnIsItsTenants) {
 // What the eviction policy hears of answers hangs on it.
 TEST_F(PromptEncoderTest, TellsWhatAnswersAreToTheirClient) {
   const auto chat_template = ChatTemplate::Create(
-      "{{ messages[0].content }}{% if tools %}{{ tools[0].name }} <tool_call>{% endif %}", "", "");
+      "{{ messages[0].content }}{% if tools %}{{ tools[0] }} <tool_call>{% endif %}", "", "");
   ASSERT_TRUE(chat_template.ok()) << chat_template.status();
   ASSERT_EQ((*chat_template)->tool_format(), ToolFormat::kHermes);
   const PromptEncoder encoder(&tokenizer_, chat_template->get(),

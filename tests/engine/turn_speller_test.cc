@@ -85,6 +85,25 @@ Extent SpellPlainly(const Tokenizer* tokenizer, std::span<const TokenId> ids,
   return spelled;
 }
 
+// The same of what is to be taken.
+Extent SpellWholeWordsPlainly(const Tokenizer* tokenizer, std::span<const TokenId> ids,
+                              std::string_view text) {
+  const Extent spelled = SpellPlainly(tokenizer, ids, text);
+  if (spelled.tokens == ids.size()) return spelled;
+  const TokenId next = ids[spelled.tokens];
+  if (kvcache::ToIndex(next) >= tokenizer->vocab_size()) return spelled;
+  if (tokenizer->IsReserved(next)) return spelled;
+  if (tokenizer->TokenBytes(next).starts_with(text.substr(spelled.bytes))) return spelled;
+  for (size_t tokens = spelled.tokens; tokens > 0; --tokens) {
+    Detokenizer detokenizer(tokenizer);
+    std::string whole;
+    for (size_t i = 0; i < tokens; ++i) whole += detokenizer.Append(ids[i]);
+    const bool ends = !detokenizer.holds_bytes() && !whole.empty() && whole.back() != ' ';
+    if (ends && text.substr(whole.size()).starts_with(' ')) return {tokens, whole.size()};
+  }
+  return {};
+}
+
 // The tokens that are exactly one of these: parts of characters, what has several spellings.
 std::vector<TokenId> TokensOf(const Tokenizer& tokenizer) {
   static constexpr std::string_view kBytes[] = {
@@ -156,7 +175,7 @@ TEST(TurnSpellerTest, SpellsEachTurnAsFarAsIfItWereTheOnlyOne) {
     const TokenId silent{1000};
     const WatchedTokenizer tokenizer(make(), silent);
     RandomTurns random(&tokenizer, silent, testing::RandomSeed(31));
-    size_t ends_within_characters = 0, long_ones = 0, resumed = 0;
+    size_t ends_within_characters = 0, long_ones = 0, resumed = 0, whole_words = 0;
     for (int checked = 0; checked < testing::RandomSteps();) {
       const std::vector<std::vector<TokenId>> turns = random.Turns();
       const std::string text = random.TextOf(turns[random.Below(turns.size())]);
@@ -166,6 +185,9 @@ TEST(TurnSpellerTest, SpellsEachTurnAsFarAsIfItWereTheOnlyOne) {
         const Extent spelled = speller.Spell(turn);
         const size_t taken = tokenizer.spelled_tokens() - before;
         ASSERT_EQ(spelled, SpellPlainly(&tokenizer, turn, text)) << checked;
+        const Extent whole = speller.SpellWholeWords(turn);
+        ASSERT_EQ(whole, SpellWholeWordsPlainly(&tokenizer, turn, text)) << checked;
+        if (whole.tokens > 0 && whole != spelled) ++whole_words;
         ++checked;
         if (taken < spelled.tokens) ++resumed;
         if (spelled.tokens > 2 * TurnSpeller::kStride) ++long_ones;
@@ -176,6 +198,7 @@ TEST(TurnSpellerTest, SpellsEachTurnAsFarAsIfItWereTheOnlyOne) {
     }
     // Else it proves nothing.
     EXPECT_GT(resumed, static_cast<size_t>(testing::RandomSteps()) / 10);
+    EXPECT_GT(whole_words, static_cast<size_t>(testing::RandomSteps()) / 100);
     EXPECT_GT(long_ones, static_cast<size_t>(testing::RandomSteps()) / 20);
     EXPECT_GT(ends_within_characters, static_cast<size_t>(testing::RandomSteps()) / 100);
   }
@@ -197,6 +220,34 @@ TEST(TurnSpellerTest, PartsOfCharactersAreSpelledUpToWhereTheTextGoesOnOtherwise
         std::pair{"\uFFFD\uFFFD\uFFFDs", Extent{4, 10}}, std::pair{"x", Extent{0, 0}},
         std::pair{"\uFFFD\uFFFDx", Extent{2, 6}}, std::pair{"\uFFFDs", Extent{1, 3}}}) {
     EXPECT_EQ(TurnSpeller(tokenizer.get(), text).Spell(answer), extent) << text;
+  }
+}
+
+// Another text that begins as the answer does: whole words of it are taken, those before a space.
+TEST(TurnSpellerTest, DividesNoWordOfATextThatIsAnotherOne) {
+  struct Case {
+    const char* text;
+    size_t bytes;  // that are taken
+  };
+  for (auto* const make : {&ByteLevel, &SentencePiece}) {
+    const std::unique_ptr<Tokenizer> tokenizer = make();
+    std::vector<TokenId> answer =
+        *tokenizer->Encode("The answer is naïvely 3.\nWhy?", {.add_bos = false, .continues = true});
+    for (const bool ends : {false, true}) {
+      if (ends) answer.push_back(*tokenizer->eos());
+      for (const auto& [text, bytes] :
+           {Case{"There are three.", 0}, Case{"The man", 3}, Case{"The  answer", 3},
+            Case{"The answers are", 3}, Case{"The answer is naïvety", 13},
+            Case{"The answer is 3", 13}, Case{"The answer is naïvely 3.\nWho?", 22},
+            // The text ends there, or the answer does.
+            Case{"The answer", 10}, Case{"The answer is naïvely 3.\nWhy?", 30},
+            Case{"The answer is naïvely 3.\nWhy?!", 30},
+            // A token was cut.
+            Case{"The answ", 3}, Case{"The answer i", 10}}) {
+        TurnSpeller speller(tokenizer.get(), text);
+        EXPECT_EQ(speller.SpellWholeWords(answer).bytes, bytes) << text;
+      }
+    }
   }
 }
 

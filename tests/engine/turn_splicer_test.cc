@@ -320,12 +320,16 @@ TEST_P(FamilyTest, EncodesCanonicallyWhatItDoesNotKnow) {
   EXPECT_NE(prompt, conversation.OwnEncoding());
   prompt = conversation.Encode(false, "salt").prompt;
   EXPECT_EQ(prompt, conversation.OwnEncoding());
-  conversation.Unsay();
-  conversation.Unsay();
-  conversation.Say("assistant", "Rather bad.");
-  conversation.Say("user", "More");
-  prompt = conversation.Encode().prompt;
-  EXPECT_EQ(prompt, conversation.OwnEncoding());
+  const std::string three = Begin("The answer is 3.");
+  conversation.Remember(first, *tokenizer->Encode(three, {.add_bos = false, .continues = true}));
+  for (const char* other : {"Rather bad.", "There are three."}) {
+    conversation.Unsay();
+    conversation.Unsay();
+    conversation.Say("assistant", Begin(other));
+    conversation.Say("user", "More");
+    prompt = conversation.Encode().prompt;
+    EXPECT_EQ(prompt, conversation.OwnEncoding()) << other;
+  }
 }
 
 TEST_P(FamilyTest, TakesTheChoiceThatWasContinued) {

@@ -29,8 +29,8 @@ inline std::vector<std::string> DaemonArguments(std::string model,
   return arguments;
 }
 
-// `refraind_fake` as a process of its own, whose output is read through a pipe. For one thread; it
-// is killed with its owner.
+// The daemon as a process of its own, `refraind_fake` unless said otherwise, whose output is read
+// through a pipe. For one thread; it is killed with its owner.
 class DaemonProcess {
  public:
   // What it is born with, beside its arguments.
@@ -42,6 +42,7 @@ class DaemonProcess {
     std::optional<int> stdout_file;  // standard output, in place of the pipe
     bool full_stdout = false;        // as of a file on a full disk
     bool closed_stderr = false;      // its output is what it prints to standard output then
+    std::string program = "tests/server/refraind_fake";
   };
 
   explicit DaemonProcess(std::vector<std::string> arguments)
@@ -49,7 +50,7 @@ class DaemonProcess {
   DaemonProcess(std::vector<std::string> arguments, const Surroundings& surroundings) {
     int ends[2];
     if (::pipe(ends) != 0) std::abort();
-    arguments.insert(arguments.begin(), "tests/server/refraind_fake");
+    arguments.insert(arguments.begin(), surroundings.program);
     std::vector<char*> argv;  // made here: other threads may be in malloc at the fork
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);

@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
     refrain::testing::FakeEngineOptions fake;
     if (options.model.path == "stuck") fake.end_delay = std::chrono::minutes(1);
     if (options.model.path == "tools") {
-      fake.chat_template = "{% if tools %}<tool_call>{% endif %}{{ messages[-1].content }}";
+      fake.chat_template =
+          "{% if tools %}{{ tools }}<tool_call>{% endif %}{{ messages[-1].content }}";
     }
     if (!options.model.served_name.empty()) fake.served_name = options.model.served_name;
     if (const size_t colon = options.model.path.find(':'); colon != std::string::npos) {

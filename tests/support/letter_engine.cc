@@ -24,7 +24,7 @@ LetterEngine::LetterEngine() {
   parts.tokenizer = std::move(tokenizer);
   parts.chat_template = *engine::ChatTemplate::Create(
       "{% for message in messages %}{{ message.content }}{% endfor %}"
-      "{% if tools %}<tool_call>{% endif %}",
+      "{% for tool in tools or [] %}{{ tool.function.name }}<tool_call>{% endfor %}",
       "", "");
   auto runner = std::make_unique<FakeModelRunner>(memory.get(), vocab_size, /*max_in_flight=*/2);
   // Answers are long enough to be in each other's way.

@@ -118,7 +118,12 @@ void AddGgufRope(const std::string& arch, const RopeConfig& rope,
                     static_cast<float>(rope.attention_factor / (0.1 * std::log(rope.factor) + 1)));
 }
 
-void AddGgufVocabulary(int size, GgufWriter& writer) {
+std::string TemplateOf(const TinyModelOptions& options) {
+  return options.chat_template.value_or(kTinyChatTemplate);
+}
+
+void AddGgufVocabulary(const TinyModelOptions& options, GgufWriter& writer) {
+  const int size = options.config.vocab_size;
   const TinyVocabulary vocabulary = MakeTinyVocabulary(size);
   std::vector<int32_t> types(size, 1);
   for (int id = 0; id < kTinyControlTokens; ++id) types[id] = 3;
@@ -130,7 +135,7 @@ void AddGgufVocabulary(int size, GgufWriter& writer) {
   writer.AddUint32("tokenizer.ggml.bos_token_id", kTinyEndOfText);
   writer.AddUint32("tokenizer.ggml.eos_token_id", kTinyImEnd);
   writer.AddBool("tokenizer.ggml.add_bos_token", false);
-  writer.AddString("tokenizer.chat_template", kTinyChatTemplate);
+  writer.AddString("tokenizer.chat_template", TemplateOf(options));
 }
 
 nlohmann::json RopeScalingJson(const RopeConfig& rope) {
@@ -254,7 +259,7 @@ void AddGgufMetadata(const TinyModelOptions& options, GgufWriter& writer) {
     writer.AddUint32(arch + ".attention.sliding_window", config.sliding_window_tokens);
   }
   AddGgufRope(arch, config.rope, options.rope_scaling_type, writer);
-  if (options.vocabulary) AddGgufVocabulary(config.vocab_size, writer);
+  if (options.vocabulary) AddGgufVocabulary(options, writer);
 }
 
 void AddGgufTensor(const TinyModelOptions& options, const Tensor& tensor, GgufWriter& writer) {
@@ -364,7 +369,7 @@ absl::StatusOr<std::string> WriteTinyFolder(const TinyModelOptions& options,
     const nlohmann::json tokenizer_config = {{"bos_token", "<|endoftext|>"},
                                              {"eos_token", "<|im_end|>"},
                                              {"add_bos_token", false},
-                                             {"chat_template", kTinyChatTemplate}};
+                                             {"chat_template", TemplateOf(options)}};
     status.Update(WriteFile(directory + "/tokenizer.json", TinyTokenizerJson(vocabulary)));
     status.Update(WriteFile(directory + "/tokenizer_config.json", tokenizer_config.dump()));
   }

@@ -29,6 +29,7 @@ struct TinyModelOptions {
   // then 256 bytes, then merged pairs up to vocab_size; and a chat template. Needs vocab_size 259
   // to 800. Without it the model has no tokenizer.
   bool vocabulary = true;
+  std::optional<std::string> chat_template;  // in place of its own; "": none
   // What the matrices of one role in layer 1 are multiplied by: too much, and a type overflows.
   std::optional<std::pair<engine::TensorRole, float>> enlarged;
   std::vector<float> rope_freq_factors;  // GGUF: rope_freqs.weight; empty: none

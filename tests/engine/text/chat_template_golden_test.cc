@@ -9,6 +9,7 @@
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja/json.h"
 #include "engine/text/jinja/template.h"
+#include "engine/text/tool_format.h"
 #include "tests/engine/text/text_test_data.h"
 
 namespace refrain::engine {
@@ -104,6 +105,21 @@ TEST_F(ChatTemplateGoldenTest, RendersTheTemplatesOfOtherFamilies) {
     }
   }
   EXPECT_GE(compared, 99);
+}
+
+// What their sources say is what a trial shows.
+TEST_F(ChatTemplateGoldenTest, TemplatesShowMessagesAndTheToolsThatTheyTellOf) {
+  int with_tools = 0;
+  for (const auto& family : (*golden_)["other_families"]) {
+    SCOPED_TRACE(family["family"].get<std::string>());
+    const auto source = family["template"].get<std::string>();
+    const auto chat = ChatTemplate::Create(source, "<s>", "</s>");
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_TRUE((*chat)->shows_messages());
+    EXPECT_EQ((*chat)->tool_format(), DetectToolFormat(source));
+    with_tools += (*chat)->tool_format() != ToolFormat::kNone;
+  }
+  EXPECT_EQ(with_tools, 3);
 }
 
 TEST_F(ChatTemplateGoldenTest, EngineEqualsJinja2) {

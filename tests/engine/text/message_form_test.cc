@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/text/chat_template.h"
+#include "engine/text/jinja/json.h"
 
 namespace refrain::engine {
 namespace {
@@ -84,6 +85,57 @@ TEST(MessageFormTest, EachTemplateTakesToolCallsItsOwnWay) {
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_TRUE((*chat)->message_forms().without_tools.argument_strings);
   EXPECT_FALSE((*chat)->message_forms().with_tools.argument_strings);
+}
+
+bool ShowsMessages(const std::string& source) {
+  const auto chat = ChatTemplate::Create(source, "<s>", "</s>");
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  return (*chat)->shows_messages();
+}
+
+// A name that stands for a template is a template, too: one of text alone.
+TEST(MessageFormTest, FindsOutWhetherAConversationIsShown) {
+  EXPECT_FALSE(ShowsMessages("mistral-v7"));
+  EXPECT_FALSE(ShowsMessages("{{ bos_token }}{% if add_generation_prompt %}A:{% endif %}"));
+  // It expects parts in place of a text.
+  EXPECT_FALSE(
+      ShowsMessages("{% for m in messages %}{% for c in m.content %}{{ c.text }}"
+                    "{% endfor %}{% endfor %}"));
+  EXPECT_TRUE(ShowsMessages("{% for m in messages %}{{ m.content | trim | upper }}{% endfor %}"));
+  EXPECT_TRUE(ShowsMessages("{{ raise_exception('no system message') }}"));
+}
+
+ToolFormat FormatOf(const std::string& source) {
+  const auto chat = ChatTemplate::Create(source + "{{ messages[0].content }}", "", "");
+  EXPECT_TRUE(chat.ok()) << chat.status();
+  return (*chat)->tool_format();
+}
+
+TEST(MessageFormTest, FindsOutWhetherToolsAreShown) {
+  EXPECT_EQ(FormatOf("{% if tools %}{{ tools | tojson }}<tool_call>{% endif %}"),
+            ToolFormat::kHermes);
+  EXPECT_EQ(FormatOf("{% if tools %}{{ raise_exception('no') }}<tool_call>{% endif %}"),
+            ToolFormat::kHermes);
+  EXPECT_EQ(FormatOf("{% if tools %}Say <tool_call>.{% endif %}"), ToolFormat::kNone);
+  EXPECT_EQ(FormatOf("{% if other_tools %}{{ other_tools }}<tool_call>{% endif %}"),
+            ToolFormat::kNone);
+  EXPECT_EQ(FormatOf("{% if xml_tools %}Say <tool_call>.{% endif %}"), ToolFormat::kNone);
+}
+
+// As SmolLM3's template does.
+TEST(MessageFormTest, GivesToolsToATemplateThatHasAnotherNameForThem) {
+  const std::string source =
+      "{% if xml_tools or python_tools %}{% if xml_tools %}<tools>{% for tool in xml_tools[:] %}"
+      "{{ tool | string }}{% endfor %}</tools><tool_call>{% endif %}"
+      "{% if python_tools %}{{ python_tools }}{% endif %}{% endif %}"
+      "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const auto chat = ChatTemplate::Create(source, "", "");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ((*chat)->tool_format(), ToolFormat::kHermes);
+  ChatTemplateInput input{.messages = *jinja::ParseJsonValue(R"([{"content": "Hi"}])")};
+  EXPECT_EQ((*chat)->Render(input)->text, "Hi");
+  input.tools = *jinja::ParseJsonValue(R"([{"type": "function"}])");
+  EXPECT_EQ((*chat)->Render(input)->text, "<tools>{'type': 'function'}</tools><tool_call>Hi");
 }
 
 }  // namespace

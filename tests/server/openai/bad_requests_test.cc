@@ -123,7 +123,7 @@ class BadRequestsTest : public ::testing::Test {
     }
   }
 
-  ServedFake served_{{.chat_template = "{% if tools %}<tool_call>{% endif %}"}};
+  ServedFake served_{{.chat_template = "{% if tools %}{{ tools }}<tool_call>{% endif %}"}};
   std::unique_ptr<RawClient> client_ = std::make_unique<RawClient>(served_.port());
 };
 

@@ -36,9 +36,9 @@ TEST(RandomRequests, NoneCrashesSticksLeaksOrBlamesTheServer) {
   constexpr int kThreads = 4;
   http::ServerOptions http_options;
   http_options.header_timeout = http_options.body_timeout = std::chrono::milliseconds(1000);
-  ServedFake served(
-      {.max_context_tokens = 512, .chat_template = "{% if tools %}<tool_call>{% endif %}"},
-      std::move(http_options), {.version = "9", .max_choices = 4, .max_beams = 4});
+  ServedFake served({.max_context_tokens = 512,
+                     .chat_template = "{% if tools %}{{ tools }}<tool_call>{% endif %}"},
+                    std::move(http_options), {.version = "9", .max_choices = 4, .max_beams = 4});
   RequestTally tally;
   const auto send_half = [&](uint32_t seed) {
     std::vector<std::thread> threads;

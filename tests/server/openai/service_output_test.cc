@@ -321,11 +321,11 @@ class ToolCallsTest : public ServiceTest, public ::testing::WithParamInterface<T
 INSTANTIATE_TEST_SUITE_P(
     Families, ToolCallsTest,
     ::testing::Values(
-        ToolForm{"Hermes", "{% if tools %}<tool_call>{% endif %}", kTwoCalls, "Sure."},
-        ToolForm{"Llama3", "{% if tools %}<|python_tag|>{% endif %}",
+        ToolForm{"Hermes", "{% if tools %}{{ tools }}<tool_call>{% endif %}", kTwoCalls, "Sure."},
+        ToolForm{"Llama3", "{% if tools %}{{ tools }}<|python_tag|>{% endif %}",
                  R"({"name": "f", "parameters": {"a": "x y"}}; {"name": "g", "parameters": {}})",
                  nullptr},
-        ToolForm{"Llama3Tagged", "{% if tools %}<|python_tag|>{% endif %}",
+        ToolForm{"Llama3Tagged", "{% if tools %}{{ tools }}<|python_tag|>{% endif %}",
                  "<|python_tag|>"
                  R"({"name": "f", "parameters": {"a": "x y"}}; {"name": "g", "parameters": {}})",
                  nullptr}),
@@ -384,7 +384,7 @@ TEST_P(ToolCallsTest, StreamsToolCallsPieceByPiece) {
 
 // What was told of a call stays told: a broken end is no text.
 TEST_F(ServiceTest, EndsAStreamedCallWhereTheModelIsCutShort) {
-  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  Start({.chat_template = "{% if tools %}{{ tools }}<tool_call>{% endif %}"});
   json request = ToolRequest("<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":12345}}");
   request["max_tokens"] = 42;
   std::string arguments;
@@ -403,7 +403,7 @@ TEST_F(ServiceTest, EndsAStreamedCallWhereTheModelIsCutShort) {
 
 // A call is a reason to finish once its arguments are whole: a client would run it.
 TEST_F(ServiceTest, ACallThatAStopStringCutsIsNoReasonToFinish) {
-  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  Start({.chat_template = "{% if tools %}{{ tools }}<tool_call>{% endif %}"});
   const std::string first = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
   const std::string second = "<tool_call>{\"name\":\"g\",\"arguments\":{\"a\":1},\"b\":2}";
   struct Cut {
@@ -434,7 +434,7 @@ TEST_F(ServiceTest, ACallThatAStopStringCutsIsNoReasonToFinish) {
 
 // Calls alone: the first event has the role, and no content.
 TEST_F(ServiceTest, StreamsACallWithoutText) {
-  Start({.chat_template = "{% if tools %}<|python_tag|>{% endif %}"});
+  Start({.chat_template = "{% if tools %}{{ tools }}<|python_tag|>{% endif %}"});
   const auto events =
       Events(StreamText(kChat, ToolRequest(R"({"name": "f", "parameters": {"a": 1}})")));
   ASSERT_EQ(events.size(), 10u);  // the name, {"a": 1} in eight pieces, the end
@@ -447,7 +447,7 @@ TEST_F(ServiceTest, StreamsACallWithoutText) {
 }
 
 TEST_F(ServiceTest, LeavesCallsInTheTextWhereNoToolsAreOffered) {
-  Start({.chat_template = "{% if tools %}<tool_call>{% endif %}"});
+  Start({.chat_template = "{% if tools %}{{ tools }}<tool_call>{% endif %}"});
   json request = ToolRequest(kTwoCalls);
   request.erase("tools");
   const json body = json::parse(Post(kChat, request).body);
