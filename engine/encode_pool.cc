@@ -184,12 +184,13 @@ void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {
   short_lane_.Push({.request = std::move(request), .text = std::nullopt});
 }
 
-int32_t EncodePool::EndWaiting(const std::string& tenant, const absl::Status& reason) {
+int32_t EncodePool::EndWaiting(const std::unordered_set<std::string>& tenants,
+                               const absl::Status& reason) {
   std::vector<Job> ended;
   for (Lane* lane : {&short_lane_, &long_lane_}) {
     MutexLock lock(lane->mutex);
-    for (Job& job :
-         lane->jobs.TakeIf([&](const Job& waiting) { return waiting.tenant() == tenant; })) {
+    for (Job& job : lane->jobs.TakeIf(
+             [&](const Job& waiting) { return tenants.contains(waiting.tenant()); })) {
       ended.push_back(std::move(job));
     }
   }

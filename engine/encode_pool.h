@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/annotated_mutex.h"
@@ -58,8 +59,8 @@ class EncodePool {
   ~EncodePool() { Stop(); }
 
   void Push(std::unique_ptr<EncodedRequest> request);
-  // Ends what waits of the tenant, but for what a thread works on. How many that were.
-  int32_t EndWaiting(const std::string& tenant, const absl::Status& reason);
+  // Ends what waits of the tenants, but for what a thread works on. How many that were.
+  int32_t EndWaiting(const std::unordered_set<std::string>& tenants, const absl::Status& reason);
   void Stop();
 
  private:

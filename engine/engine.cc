@@ -5,7 +5,10 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -98,8 +101,8 @@ class LocalEngine : public Engine {
   absl::StatusOr<PinList> PinnedPrefixes() override;
   absl::StatusOr<int32_t> DropPrefix(const Request& prompt) override;
   absl::StatusOr<int32_t> DropIdleCache() override;
-  absl::StatusOr<int32_t> EndWaiting(const std::string& tenant,
-                                     const absl::Status& reason) override;
+  WaitingEnded EndWaiting(std::span<const std::string> tenants, const absl::Status& reason,
+                          std::chrono::steady_clock::time_point deadline) override;
   absl::Status health() const override { return loop_.health(); }
   bool Drain(std::chrono::steady_clock::time_point deadline) override {
     ledger_->Close(absl::UnavailableError("the engine is draining: it takes no new requests"),
@@ -259,23 +262,27 @@ absl::StatusOr<int32_t> LocalEngine::DropIdleCache() {
   return AskCache<int32_t>([](auto* cache) { return cache->EvictAll(); });
 }
 
-absl::StatusOr<int32_t> LocalEngine::EndWaiting(const std::string& tenant,
-                                                const absl::Status& reason) {
-  constexpr std::chrono::seconds kMostWait{5};  // whoever asks has signals to hear
+WaitingEnded LocalEngine::EndWaiting(std::span<const std::string> tenants,
+                                     const absl::Status& reason,
+                                     std::chrono::steady_clock::time_point deadline) {
   // What is encoded meanwhile has a number below it, and ends where it arrives.
   const uint64_t before = next_number_.load();
-  const int32_t encoding = pool_.EndWaiting(tenant, reason);
+  std::unordered_set<std::string> names(tenants.begin(), tenants.end());
+  WaitingEnded ended{.requests = pool_.EndWaiting(names, reason), .status = {}};
   auto told = std::make_shared<std::promise<absl::StatusOr<int32_t>>>();
-  std::future<absl::StatusOr<int32_t>> ended = told->get_future();
-  queue_->Post({.tenant = tenant, .before = before, .reason = reason, .done = [told](auto waiting) {
-                  told->set_value(std::move(waiting));
-                }});
-  if (ended.wait_for(kMostWait) != std::future_status::ready) {
-    return absl::DeadlineExceededError("the engine thread is in a long step");
+  std::future<absl::StatusOr<int32_t>> answer = told->get_future();
+  queue_->Post({.tenants = std::move(names),
+                .before = before,
+                .reason = reason,
+                .done = [told](auto waiting) { told->set_value(std::move(waiting)); }});
+  if (answer.wait_until(deadline) != std::future_status::ready) {
+    ended.status = absl::DeadlineExceededError("the engine thread is in a long step");
+    return ended;
   }
-  const absl::StatusOr<int32_t> waiting = ended.get();
-  if (!waiting.ok()) return waiting.status();
-  return encoding + *waiting;
+  const absl::StatusOr<int32_t> waiting = answer.get();
+  ended.status = waiting.status();
+  ended.requests += waiting.value_or(0);
+  return ended;
 }
 
 }  // namespace

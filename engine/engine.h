@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,15 @@ struct EngineStats {
   double device_idle_seconds_total = 0;
 };
 
+// What EndWaiting has done.
+struct WaitingEnded {
+  // But for those that are being encoded, which end behind that.
+  int32_t requests = 0;
+  // OK; or why those that the engine thread has are not among them: DEADLINE_EXCEEDED, they will
+  // end once its step has; UNAVAILABLE, it has stopped.
+  absl::Status status;
+};
+
 // The inference engine as its front ends see it: requests in, token streams out. Front ends (HTTP,
 // gRPC) and tests depend on this interface; the real one is made by CreateEngine, and
 // tests/support has a fake that needs no model.
@@ -122,12 +132,10 @@ class Engine {
   virtual absl::StatusOr<int32_t> DropPrefix(const Request& prompt) = 0;
   virtual absl::StatusOr<int32_t> DropIdleCache() = 0;
 
-  // Ends with `reason` what came of the tenant before and has not begun to run; what runs goes on,
-  // and so may a text that is only tokenized. How many that were, but for those that are being
-  // encoded, which end behind that. Waits for the engine thread, up to a step: DEADLINE_EXCEEDED
-  // where that takes some seconds, and they will end then; UNAVAILABLE once it has stopped.
-  virtual absl::StatusOr<int32_t> EndWaiting(const std::string& tenant,
-                                             const absl::Status& reason) = 0;
+  // Ends with `reason` what came of the tenants before and has not begun to run; what runs goes on,
+  // and so may a text that is only tokenized. Waits for the engine thread, up to a step.
+  virtual WaitingEnded EndWaiting(std::span<const std::string> tenants, const absl::Status& reason,
+                                  std::chrono::steady_clock::time_point deadline) = 0;
 
   // OK while the engine loop lives; the reason once it is dead.
   virtual absl::Status health() const = 0;

@@ -201,7 +201,7 @@ class EngineLoop {
   std::unordered_map<SequenceId, std::shared_ptr<SequenceState>> sequences_;  // waiting, running
   std::deque<LaunchedStep> in_flight_;
   DeadlineList deadlines_;
-  std::unordered_map<std::string, TenantEnd> tenant_ends_;  // the last one of each, without `done`
+  std::unordered_map<std::string, TenantEnd> tenant_ends_;  // the last of each: before, reason
   std::vector<uint64_t> changed_;                           // requests with something to send
   Clock::TimePoint collected_;                              // the last step
   double runner_seconds_ = 0, planning_seconds_ = 0;  // of this turn, as StepObservation has them

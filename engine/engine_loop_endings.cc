@@ -121,14 +121,13 @@ void EngineLoop::FinishRequest(RunningRequest* request, absl::Status status,
 void EngineLoop::EndWaiting(TenantEnd end) {
   int32_t ended = 0;
   for (const auto& [number, request] : requests_) {
-    if (number >= end.before || request->request().tenant != end.tenant) continue;
+    if (number >= end.before || !end.tenants.contains(request->request().tenant)) continue;
     if (request->started() || request->finished()) continue;
     FinishRequest(request.get(), end.reason);
     ++ended;
   }
   std::exchange(end.done, nullptr)(ended);
-  std::string tenant = end.tenant;
-  tenant_ends_.insert_or_assign(std::move(tenant), std::move(end));
+  for (const std::string& tenant : std::exchange(end.tenants, {})) tenant_ends_[tenant] = end;
 }
 
 }  // namespace refrain::engine

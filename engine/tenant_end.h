@@ -4,16 +4,17 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <unordered_set>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace refrain::engine {
 
-// On its way to the engine thread: what came of a tenant before, and has not begun to run, is to
-// end, also what is still being encoded.
+// On its way to the engine thread: what came of the tenants before, and has not begun to run, is
+// to end, also what is still being encoded.
 struct TenantEnd {
-  std::string tenant;
+  std::unordered_set<std::string> tenants;
   uint64_t before = 0;  // of the requests with lower numbers
   absl::Status reason;  // which they end with
   // Called once, and quick: how many have ended at once, or why none will.

@@ -49,6 +49,8 @@ constexpr std::chrono::milliseconds kLastNote{100};
 constexpr std::chrono::milliseconds kLastWords{300};
 // For the end behind a drain. The unit's TimeoutStopSec has to leave room for it.
 constexpr std::chrono::milliseconds kMostEnd{10'000};
+// For the engine thread, at a reload: no other signal is heard meanwhile.
+constexpr std::chrono::milliseconds kMostWait{5000};
 constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
 
 // Rounded up: 0 says that there is no limit, or no ping.
@@ -278,33 +280,31 @@ class Daemon {
                    {{"what", what}, {"status", std::string(status.message())}});
       }
     };
+    absl::StatusOr<std::vector<std::string>> removed = std::vector<std::string>();
     if (AsksForKeys()) {
-      const auto removed = guards_.gate->Reload();
+      removed = guards_.gate->Reload();
       report("keys", removed.status());
       LogKeys();
-      if (removed.ok()) EndRequestsOf(*removed);
     }
     if (guards_.tls != nullptr) {
       report("certificate", guards_.tls->Reload());
       LogCertificate();
     }
     if (guards_.request_log != nullptr) report("request log", guards_.request_log->Reopen());
+    if (removed.ok()) EndRequestsOf(*removed);  // which may take kMostWait
   }
 
   // What waits of keys that were removed; what runs goes on to its end.
   void EndRequestsOf(const std::vector<std::string>& names) {
     if (engine_ == nullptr || names.empty()) return;
-    int64_t ended = 0;
-    for (const std::string& name : names) {
-      const absl::StatusOr<int32_t> waiting = engine_->EndWaiting(name, access::KeyRemoved());
-      if (!waiting.ok()) {
-        log_.Warn("it is not known which requests of a removed key have ended",
-                  {{"key", name}, {"status", std::string(waiting.status().message())}});
-      }
-      ended += waiting.value_or(0);
+    const engine::WaitingEnded ended =
+        engine_->EndWaiting(names, access::KeyRemoved(), Clock::now() + kMostWait);
+    if (!ended.status.ok()) {
+      log_.Warn("not all that waited of removed keys has ended yet",
+                {{"status", std::string(ended.status.message())}});
     }
     log_.Info("requests that waited ended with their keys",
-              {{"names", static_cast<int64_t>(names.size())}, {"ended", ended}});
+              {{"names", static_cast<int64_t>(names.size())}, {"ended", ended.requests}});
   }
 
   absl::Status ListenHttp() {

@@ -76,6 +76,10 @@ class Gate {
   // to come back; UNAUTHENTICATED where the key has gone since.
   virtual absl::StatusOr<Ticket> Admit(const Principal& principal) = 0;
 
+  // After it was submitted: UNAUTHENTICATED where the last key of that name has gone since, so late
+  // that whoever ended what waited of the name did not see the request.
+  virtual absl::Status StillHas(std::string_view /*key_name*/) const { return absl::OkStatus(); }
+
   // For what others have computed in the name of a key: it takes none of the key's places and is
   // never refused, but its tokens are the key's.
   virtual Ticket UsageOf(std::string_view /*key_name*/) { return Ticket(); }

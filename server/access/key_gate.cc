@@ -135,6 +135,11 @@ absl::StatusOr<Ticket> KeyGate::Admit(const Principal& principal) {
   return Ticket(std::move(account.uses));
 }
 
+absl::Status KeyGate::StillHas(std::string_view key_name) const {
+  const Account account = AccountOf(key_name);
+  return account.uses == nullptr || account.has_key ? absl::OkStatus() : KeyRemoved();
+}
+
 Ticket KeyGate::UsageOf(std::string_view key_name) {
   return Ticket::OfUsageAlone(AccountOf(key_name).uses);
 }

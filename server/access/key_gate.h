@@ -45,6 +45,7 @@ class KeyGate final : public Gate {
 
   absl::StatusOr<Principal> Authenticate(Area area, std::string_view authorization) const override;
   absl::StatusOr<Ticket> Admit(const Principal& principal) override;
+  absl::Status StillHas(std::string_view key_name) const override;
   Ticket UsageOf(std::string_view key_name) override;
   std::optional<double> WeightOf(std::string_view key_name) const override;
 

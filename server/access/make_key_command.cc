@@ -131,12 +131,16 @@ absl::Status Add(const std::string& path, const NewKey& key, int file) {
   return written;
 }
 
+bool IsNamed(const std::string& path, const struct stat& opened) {
+  struct stat named {};
+  return ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
 void RemoveIfEmpty(const std::string& path, int file) {
   struct stat opened {};
-  struct stat named {};
-  if (::fstat(file, &opened) != 0 || ::stat(path.c_str(), &named) != 0) return;
-  const bool is_same = opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-  if (is_same && opened.st_size == 0) ::unlink(path.c_str());
+  if (::fstat(file, &opened) != 0 || opened.st_size != 0) return;
+  if (IsNamed(path, opened)) ::unlink(path.c_str());
 }
 
 absl::Status AddToFile(const std::string& path, const NewKey& key) {
@@ -147,7 +151,9 @@ absl::Status AddToFile(const std::string& path, const NewKey& key) {
     if (absl::Status status = Lock(path, &*opened); !status.ok()) return status;
     struct stat info {};
     const bool is_known = ::fstat(opened->file, &info) == 0;
-    if (is_known && info.st_nlink == 0) continue;  // the call that made it has taken it away
+    // The call that made it has taken it away. Of a path such as /dev/fd/3 it may be the one all
+    // the same.
+    if (is_known && info.st_nlink == 0 && !IsNamed(path, info)) continue;
     const absl::Status added = Add(path, key, opened->file);
     // As it was, not there. Whoever waits for the lock sees that.
     if (!added.ok() && opened->is_new && opened->is_locked) RemoveIfEmpty(path, opened->file);

@@ -112,6 +112,14 @@ void Write(const engine::PinnedPrefix& pin, v1::Pinned* out) {
   out->set_salted(pin.salted);
 }
 
+// The engine asks nobody for a key: UNAUTHENTICATED is how it ends what waits of one that was
+// removed, and not a word on the operator's.
+absl::Status OfRemovedKey(const std::string& tenant, const absl::Status& status) {
+  if (!absl::IsUnauthenticated(status)) return status;
+  return absl::FailedPreconditionError(
+      Concat("the key \"", tenant, "\" was removed while the prompt waited"));
+}
+
 template <class Base>
 using RawViews = v1::Admin::WithRawCallbackMethod_CacheStatistics<
     v1::Admin::WithRawCallbackMethod_ListSessions<v1::Admin::WithRawCallbackMethod_ListPins<Base>>>;
@@ -182,7 +190,12 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
            if (!request.ok()) return request.status();
            *ticket = reception_->gate().UsageOf(request->tenant);
            request->arrived = caller.arrived;
-           return caller.engine->Submit(*std::move(request));
+           auto stream = caller.engine->Submit(*std::move(request));
+           if (!stream.ok()) return stream;
+           const absl::Status has_key = reception_->gate().StillHas(in->prompt().tenant());
+           if (has_key.ok()) return stream;
+           (*stream)->Cancel();
+           return OfRemovedKey(in->prompt().tenant(), has_key);
          },
          .answer = [=, this](const Caller& caller,
                              const engine::StreamBatch& last) -> absl::Status {
@@ -192,7 +205,11 @@ class AdminService final : public RawViews<RawChanges<v1::Admin::Service>> {
            const absl::StatusOr<engine::Request> request = ReadToKeep(in->prompt(), caller);
            if (!request.ok()) return request.status();
            return Pin(*request, caller, *context, out->mutable_pin());
-         }});
+         },
+         .failure =
+             [=](const absl::Status& status) {
+               return OfRemovedKey(in->prompt().tenant(), status);
+             }});
   }
 
   ServerUnaryReactor* Pin(CallbackServerContext* context, const ByteBuffer* request,

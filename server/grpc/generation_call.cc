@@ -81,6 +81,10 @@ absl::Status GenerationCall::TrySubmit() {
   if (Cancelled()) return absl::CancelledError("the call was cancelled");
   auto submitted = caller_.engine->Submit(std::move(request));
   if (!submitted.ok()) return submitted.status();
+  if (auto has_key = reception_->gate().StillHas(caller_.principal.key_name); !has_key.ok()) {
+    (*submitted)->Cancel();
+    return has_key;
+  }
   choices_ = static_cast<size_t>(read->answer.num_choices);
   const std::shared_ptr<engine::TokenStream> stream = *std::move(submitted);
   {

@@ -113,7 +113,11 @@ class StreamEndCall final : public ::grpc::ServerUnaryReactor,
     ticket_.ChargeUsage(batch.usage);
     if (!batch.finished) return false;
     absl::Status status = batch.status;
-    if (status.ok()) status = work_.answer(caller_, std::move(batch));
+    if (status.ok()) {
+      status = work_.answer(caller_, std::move(batch));
+    } else if (work_.failure) {
+      status = work_.failure(status);
+    }
     if (!status.ok()) return status;
     return true;
   }

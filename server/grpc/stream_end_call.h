@@ -24,9 +24,14 @@ struct StreamEndWork {
   // `last` is the stream's last batch, its status OK.
   using Answer = std::function<absl::Status(const Caller&, engine::StreamBatch last)>;
 
+  // What the client is told in place of the status with which the stream has ended, which is not
+  // OK.
+  using Failure = std::function<absl::Status(const absl::Status&)>;
+
   TaskQueue* queue = nullptr;
   Submit submit;
   Answer answer;
+  Failure failure = nullptr;  // null: as it is
 };
 
 // As AnswerOnQueue. A call that is cancelled, by its client, its deadline or a broken connection,

@@ -205,17 +205,22 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   const std::shared_ptr<UnreadAnswers::Answer> unread =
       options_.unread == nullptr ? nullptr : options_.unread->Begin(call->first().tenant);
   if (unread != nullptr) parts.disposal = options_.unread->disposal();
+  // The streams of the prompts before that end as they are dropped.
+  const auto give_up = [&](const absl::Status& status) {
+    for (const auto& started : parts.streams) started->Cancel();
+    return RefuseCall(request, status);
+  };
   for (size_t i = 0; i < call->requests.size(); ++i) {
     engine::Request one = call->requests[i];
     one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);
     auto stream = (*engine)->Submit(std::move(one));
-    if (!stream.ok()) {
-      // The streams of the prompts before this one end as they are dropped.
-      for (const auto& started : parts.streams) started->Cancel();
-      return RefuseCall(request, stream.status());
-    }
+    if (!stream.ok()) return give_up(stream.status());
     if (unread != nullptr) options_.unread->Count(unread, *stream);
     parts.streams.push_back(*std::move(stream));
+  }
+  if (options_.gate != nullptr) {
+    const absl::Status has_key = options_.gate->StillHas(call->first().tenant);
+    if (!has_key.ok()) return give_up(has_key);
   }
   return std::make_unique<GenerationReply>(*call, std::move(parts));
 }

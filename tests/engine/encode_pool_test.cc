@@ -416,8 +416,9 @@ TEST_F(EncodePoolTest, LetsGoOfAPromptsHoldWhenItIsEncodedOrNobodyWaits) {
 
 // Scenario: the only thread is in the first text, which goes on.
 TEST_F(EncodePoolTest, EndsWhatWaitsOfATenant) {
-  std::atomic<bool> all_pushed = false;
+  std::atomic<bool> in_work = false, all_pushed = false;
   tokenizer_.before_encode = [&](std::string_view) {
+    in_work = true;
     EXPECT_TRUE(Eventually([&] { return all_pushed.load(); }));
   };
   Start();
@@ -427,14 +428,16 @@ TEST_F(EncodePoolTest, EndsWhatWaitsOfATenant) {
     request->request.tenant = i == 4 ? "other" : "ended";
     streams.push_back(request->stream);
     pool_->Push(std::move(request));
-    if (i == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it is in work
+    if (i == 1) {
+      EXPECT_TRUE(Eventually([&] { return in_work.load(); }));
+    }
   }
   const absl::Status reason = absl::UnauthenticatedError("removed");
-  EXPECT_EQ(pool_->EndWaiting("ended", reason), 3);
+  EXPECT_EQ(pool_->EndWaiting({"ended", "absent"}, reason), 3);
   all_pushed = true;
   EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{1, 4}));
   for (const size_t i : {1, 2, 4}) EXPECT_EQ(streams[i]->Read().status, reason) << i;
-  EXPECT_EQ(pool_->EndWaiting("ended", reason), 0);
+  EXPECT_EQ(pool_->EndWaiting({"ended"}, reason), 0);
 }
 
 TEST_F(EncodePoolTest, RefusesWhatCannotFitBeforeItIsTokenized) {

@@ -38,7 +38,7 @@ TEST(EngineLoopTenantEndTest, EndsWhatCameBeforeAndHasNotBegun) {
   streams.push_back(h.Submit(Of("a")));
   std::optional<int32_t> ended;
   h.queue->Post(
-      {.tenant = "a", .before = 6, .reason = reason, .done = [&](auto told) { ended = *told; }});
+      {.tenants = {"a"}, .before = 6, .reason = reason, .done = [&](auto told) { ended = *told; }});
   h.loop.Turn();
   EXPECT_EQ(ended, 2);
   for (const size_t i : {1, 3}) EXPECT_EQ(h.Read(streams[i]).status, reason) << i;
@@ -58,7 +58,7 @@ TEST(EngineLoopTenantEndTest, SaysSoWhereTheLoopHasStopped) {
   LoopHarness h;
   h.queue->Close();
   absl::Status told;
-  h.queue->Post({.tenant = "a", .before = 1, .reason = {}, .done = [&](auto ended) {
+  h.queue->Post({.tenants = {"a"}, .before = 1, .reason = {}, .done = [&](auto ended) {
                    told = ended.status();
                  }});
   EXPECT_TRUE(absl::IsUnavailable(told));

@@ -224,6 +224,74 @@ TEST(EngineTest, DrainWaitsForRunningRequestsUntilTheDeadline) {
   EXPECT_EQ(f.Wait(*stream).choices.at(0).tokens.size(), 100u);
 }
 
+// Scenario: three keys are removed while another's request is in a long step, and requests of two
+// of them wait to run.
+TEST(EngineTest, EndsWhatWaitsOfAllTenantsAfterOneWait) {
+  std::atomic<bool> in_step = false, go = false;
+  Fixture f(1, {.max_sequences = 1, .step_token_budget = 32});
+  f.runner->before_step = [&](const StepBatch&) {
+    in_step = true;
+    go.wait(false);
+  };
+  const auto submit = [&](const char* tenant) {
+    Request request = TokenRequest({1, 2, 3}, 5);
+    request.tenant = tenant;
+    return *f.engine->Submit(request);
+  };
+  const auto runs = submit("stays");
+  ASSERT_TRUE(Eventually([&] { return in_step.load(); }));
+  const auto first = submit("a"), second = submit("b");
+  const absl::Status reason = absl::UnauthenticatedError("removed");
+  const std::vector<std::string> names = {"a", "b", "c"};
+  const auto limit = std::chrono::milliseconds(200);
+  const auto begin = std::chrono::steady_clock::now();
+  const WaitingEnded ended = f.engine->EndWaiting(names, reason, begin + limit);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended.status)) << ended.status;
+  EXPECT_LE(ended.requests, 2) << "those that had not been encoded yet";
+  const auto again = submit("b");  // the key is there again
+  go = true;
+  go.notify_all();
+  for (const auto& stream : {first, second}) EXPECT_EQ(f.Wait(stream).status, reason);
+  for (const auto& stream : {runs, again}) {
+    EXPECT_EQ(f.Wait(stream).choices.at(0).tokens.size(), 5u);
+  }
+  const WaitingEnded none =
+      f.engine->EndWaiting(names, reason, std::chrono::steady_clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(none.status, absl::OkStatus());
+  EXPECT_EQ(none.requests, 0);
+}
+
+// Scenario: the only thread that encodes is in the text of one tenant, another one's waits for it.
+TEST(EngineTest, TellsWhatEndedEvenWhereTheEngineThreadIsNotWaitedFor) {
+  std::atomic<bool> in_step = false, in_text = false, go = false;
+  Fixture f(1, {.max_sequences = 1, .step_token_budget = 32, .encode_threads = 1});
+  f.runner->before_step = [&](const StepBatch&) {
+    in_step = true;
+    go.wait(false);
+  };
+  f.tokenizer->before_encode = [&](std::string_view) {
+    in_text = true;
+    go.wait(false);
+  };
+  const auto runs = f.engine->Submit(TokenRequest({1, 2, 3}, 5));
+  ASSERT_TRUE(Eventually([&] { return in_step.load(); }));
+  Request text = TokenRequest({}, 5);
+  text.prompt = TextPrompt{.text = "abc"};
+  const auto in_work = f.engine->Submit(text);
+  ASSERT_TRUE(Eventually([&] { return in_text.load(); }));
+  text.tenant = "a";
+  const auto waits = f.engine->Submit(text);
+  const absl::Status reason = absl::UnauthenticatedError("removed");
+  const WaitingEnded ended =
+      f.engine->EndWaiting(std::vector<std::string>{"a"}, reason, std::chrono::steady_clock::now());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended.status)) << ended.status;
+  EXPECT_EQ(ended.requests, 1);
+  EXPECT_EQ(f.Wait(*waits).status, reason);
+  go = true;
+  go.notify_all();
+  for (const auto& stream : {*runs, *in_work}) EXPECT_EQ(f.Wait(stream).status, absl::OkStatus());
+}
+
 // Chunks of 1 MiB, 64 of 64 MiB are the bound; a request takes 4, which it need not touch. While it
 // runs, its next chunk has been touched, and so nothing is.
 TEST(EngineTest, TheIdleEngineTouchesMemoryAhead) {

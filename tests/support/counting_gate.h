@@ -24,6 +24,13 @@ class CountingGate final : public server::access::Gate {
     return server::access::Ticket(account_);
   }
 
+  absl::Status StillHas(std::string_view key_name) const override {
+    return removed && key_name == "team-a" ? absl::UnauthenticatedError("the key was removed")
+                                           : absl::OkStatus();
+  }
+
+  std::atomic<bool> removed{false};  // its key, after Admit
+
   int64_t charged_tokens() const { return account_->tokens; }
   int requests() const { return account_->requests; }  // whose tickets are gone
 

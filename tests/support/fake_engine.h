@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,7 +95,10 @@ class FakeEngine final : public engine::Engine {
   absl::StatusOr<int32_t> DropPrefix(const engine::Request& prompt) override;
   absl::StatusOr<int32_t> DropIdleCache() override;
   // What is there has begun to run.
-  absl::StatusOr<int32_t> EndWaiting(const std::string&, const absl::Status&) override { return 0; }
+  engine::WaitingEnded EndWaiting(std::span<const std::string>, const absl::Status&,
+                                  std::chrono::steady_clock::time_point) override {
+    return {};
+  }
   absl::Status health() const override;
   bool Drain(std::chrono::steady_clock::time_point deadline) override;
   void Abandon() override;

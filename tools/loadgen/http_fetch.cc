@@ -26,7 +26,8 @@ namespace http = boost::beast::http;
 constexpr uint64_t kMostBodyBytes = 64 << 20;
 
 // The bytes of one connection, in plain text or by TLS, until the deadline. Send and Receive return
-// what they moved, 0 at the end, below 0 on an error, which errno has.
+// what they moved, 0 at the end, below 0 on an error, which errno has (0: the other side broke TLS
+// off).
 class Channel {
  public:
   Channel(const HttpTarget& target, Socket socket, SteadyTime deadline)
@@ -71,8 +72,9 @@ class Channel {
   }
 
   absl::Status Broken(const char* step) const {
-    return absl::UnavailableError(absl::StrCat(target_.host, ":", target_.port, ": cannot ", step,
-                                               ": ", std::strerror(errno)));
+    const char* const why = errno == 0 ? "the connection broke" : std::strerror(errno);
+    return absl::UnavailableError(
+        absl::StrCat(target_.host, ":", target_.port, ": cannot ", step, ": ", why));
   }
 
  private:

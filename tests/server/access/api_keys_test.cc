@@ -193,6 +193,22 @@ TEST(MakeKeyCommand, AddsToNoFileThatAnotherCallHasTakenAway) {
   EXPECT_NE(ring->FindOrNull(*made), nullptr);
 }
 
+// There is none but that one.
+TEST(MakeKeyCommand, AddsToAnUnlinkedFileWherePathNamesIt) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/keys";
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(::unlink(path.c_str()), 0);
+  const std::string opened = "/dev/fd/" + std::to_string(file);
+  const auto made = RunMakeKey(std::vector<const char*>{"--file", opened.c_str(), "--name", "a"});
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto ring = KeyRing::Parse(*ReadKeyFile(opened), opened);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_NE(ring->FindOrNull(*made), nullptr);
+  ::close(file);
+}
+
 TEST(MakeKeyCommand, LeavesNoFileThatTheDaemonWouldRefuse) {
   const testing::TemporaryDirectory folder;
   const std::string path = folder.path() + "/keys";

@@ -292,6 +292,20 @@ TEST_F(KeyGateTest, NotesWhoseKeyOpensSomethingElse) {
   EXPECT_EQ(noted("/v1/models", "wrong"), " \"error\":\"invalid_api_key\"");
 }
 
+TEST_F(KeyGateTest, TellsWhetherAnyKeyOfANameIsLeft) {
+  AddKey("keys", "a");
+  AddKey("keys", "b");
+  const auto gate = Load(true, false);
+  EXPECT_EQ(gate->StillHas("a"), absl::OkStatus());
+  EXPECT_EQ(gate->StillHas(""), absl::OkStatus()) << "who came without one";
+  std::ofstream(Path("keys")).close();  // empty
+  AddKey("keys", "b");
+  EXPECT_EQ(gate->StillHas("a"), absl::OkStatus()) << "nobody has read the file";
+  ASSERT_TRUE(gate->Reload().ok());
+  EXPECT_EQ(gate->StillHas("a"), KeyRemoved());
+  EXPECT_EQ(gate->StillHas("b"), absl::OkStatus());
+}
+
 // Who may name a key without having it, an operator, learns with what weight its requests come.
 TEST_F(KeyGateTest, TellsTheWeightOfAKeyByItsName) {
   AddKey("keys", "a", {.weight = 2.5});

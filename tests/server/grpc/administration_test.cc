@@ -41,6 +41,12 @@ class GateOfThem final : public access::Gate {
     return access::Ticket::OfUsageAlone(key_name == "them" ? them_ : nullptr);
   }
 
+  absl::Status StillHas(std::string_view key_name) const override {
+    return removed && key_name == "them" ? absl::UnauthenticatedError("removed") : absl::OkStatus();
+  }
+
+  std::atomic<bool> removed{false};  // their key, after WeightOf
+
   int64_t charged_tokens() const { return them_->tokens; }
 
  private:
@@ -83,13 +89,14 @@ class GrpcAdministration : public GrpcServerTest {
     EXPECT_TRUE(reader->Finish().ok());
   }
 
-  const GateOfThem& gate() const { return static_cast<const GateOfThem&>(*gate_); }
+  GateOfThem& gate() const { return static_cast<GateOfThem&>(*gate_); }
 
   ::grpc::Status Warm(const v1::CachedPrompt& prompt) {
     v1::WarmRequest request;
     *request.mutable_prompt() = prompt;
     v1::WarmResponse response;
     ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + 30s);
     return admin_->Warm(&context, request, &response);
   }
 
@@ -179,6 +186,21 @@ TEST_F(GrpcAdministration, ChargesWhatItWarmsToTheKeyThatItIsFor) {
   context.TryCancel();
   EXPECT_EQ(warmed.get(), ::grpc::CANCELLED);
   EXPECT_TRUE(testing::Eventually([&] { return gate().charged_tokens() == 6 + 14; }));
+}
+
+// Scenario: the key goes while its prompt waits, or as it is submitted.
+TEST_F(GrpcAdministration, TheEndOfTheKeyThatItWarmsForIsNotTheOperators) {
+  v1::CachedPrompt prompt = Prompt("[[late=16]]x");
+  prompt.set_tenant("them");
+  const ::grpc::Status waited = Warm(prompt);
+  EXPECT_EQ(waited.error_code(), ::grpc::FAILED_PRECONDITION);
+  EXPECT_EQ(waited.error_message(), "the key \"them\" was removed while the prompt waited");
+  gate().removed = true;
+  prompt.mutable_text()->set_text("[[hold]]x");
+  const ::grpc::Status submitted = Warm(prompt);
+  EXPECT_EQ(submitted.error_code(), ::grpc::FAILED_PRECONDITION);
+  EXPECT_EQ(submitted.error_message(), waited.error_message());
+  EXPECT_TRUE(engine_.WaitForCancelled(1));
 }
 
 // The engine remembers for good whose requests came.

@@ -410,6 +410,19 @@ TEST_F(GrpcCallsTest, DetokenizesBoundedlyManyIds) {
             StatusCode::INVALID_ARGUMENT);
 }
 
+// Scenario: the key is removed between when the call is let in and when it is submitted.
+TEST_F(GrpcCallsTest, EndsWhereItsKeyWentAsItWasSubmitted) {
+  Start();
+  counting_gate_.removed = true;
+  ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 30s);
+  const auto reader = inference_->Generate(&context, Text("[[hold]]x"));
+  v1::GenerateResponse message;
+  EXPECT_FALSE(reader->Read(&message));
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(engine_.WaitForCancelled(1));
+}
+
 // Their prompts are not computed yet; other administration goes on, and so do they when they may.
 TEST_F(GrpcCallsTest, WarmCallsThatWaitHoldNobodyUp) {
   Start();

@@ -1,4 +1,4 @@
-// Clients that go away before their answer is there.
+// Clients that go away before their answer is there, and those whose key does.
 
 #include <gtest/gtest.h>
 
@@ -37,6 +37,21 @@ TEST(AbandonedCalls, AreChargedWhatWasComputedForThem) {
     EXPECT_TRUE(Eventually([&] { return gate.requests() == 1; }));
     EXPECT_EQ(gate.charged_tokens(), static_cast<int64_t>(prompt.size()));
   }
+}
+
+// Scenario: the key is removed between when the call is let in and when its prompts are submitted,
+// so that they come behind the end of what waits of the key.
+TEST(AbandonedCalls, EndWhereTheirKeyWentAsTheyWereSubmitted) {
+  CountingGate gate;
+  ServedFake served({}, {}, {.version = "9.9.9", .gate = &gate});
+  gate.removed = true;
+  RawClient client(served.port());
+  client.Send(PostRequest("/v1/completions", R"({"prompt":["[[hold]]a","[[hold]]b"]})"));
+  const auto answer = client.ReadResponse();
+  EXPECT_EQ(answer.status, 401);
+  EXPECT_NE(answer.body.find("invalid_api_key"), std::string::npos) << answer.body;
+  EXPECT_TRUE(served.engine().WaitForCancelled(2));
+  EXPECT_TRUE(Eventually([&] { return gate.requests() == 1; }));
 }
 
 }  // namespace

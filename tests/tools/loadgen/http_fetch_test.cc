@@ -6,19 +6,25 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "tests/support/certificate.h"
+#include "tests/support/temporary_directory.h"
 #include "tools/loadgen/connecting.h"
 #include "tools/loadgen/event_loop.h"
 #include "tools/loadgen/http_backend.h"
+#include "tools/loadgen/tls_client.h"
 
 namespace refrain::loadgen {
 namespace {
@@ -117,6 +123,36 @@ TEST(Fetch, EndsByItsTimeThoughSomethingComesAllTheWhile) {
     EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
     EXPECT_NE(reply.status().message().find("cannot read"), std::string::npos) << reply.status();
   }
+}
+
+// Scenario: the server reads the request and is gone, as one that dies: TLS is not ended.
+TEST(Fetch, SaysThatTheConnectionBrokeWhereTlsWasNotEnded) {
+  const testing::TemporaryDirectory folder;
+  const testing::PemPair pem = testing::MakeCertificate("test");
+  const std::string certificate = folder.path() + "/certificate", key = folder.path() + "/key";
+  std::ofstream(certificate) << pem.certificate;
+  std::ofstream(key) << pem.key;
+  const Listener listener(/*backlog=*/8);
+  std::thread server([&] {
+    const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_server_method()),
+                                                               SSL_CTX_free);
+    SSL_CTX_use_certificate_file(context.get(), certificate.c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_use_PrivateKey_file(context.get(), key.c_str(), SSL_FILETYPE_PEM);
+    const int client = accept(listener.fd(), nullptr, nullptr);
+    const std::unique_ptr<SSL, void (*)(SSL*)> tls(SSL_new(context.get()), SSL_free);
+    SSL_set_fd(tls.get(), client);
+    char request[4096];
+    EXPECT_EQ(SSL_accept(tls.get()), 1);
+    EXPECT_GT(SSL_read(tls.get(), request, sizeof(request)), 0);
+    close(client);
+  });
+  HttpTarget target = listener.target();
+  target.tls = *TlsClient::Make({.verify = false});
+  const auto reply = Fetch(target, {.path = "/metrics", .timeout_s = 20});
+  server.join();
+  EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+  EXPECT_NE(reply.status().message().find(": cannot read: the connection broke"), std::string::npos)
+      << reply.status();
 }
 
 TEST(Fetch, EndsByItsTimeWhereNobodyAnswersWhoConnects) {
