@@ -81,11 +81,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         Handler.answers += 1
         if Handler.answers > behaviour["answers"]: stuck.wait()
-        count = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        count = request["max_tokens"]
         text = behaviour["text"][:3 * count]
-        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": None}],
+        logprobs = self.logprobs(request, count) if "logprobs" in request else None
+        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": logprobs}],
                                "usage": {"completion_tokens": min(count, behaviour["most"])}},
                               separators=(",", ":")).encode())
+    def logprobs(self, request, count):
+        own = sum(request["prompt"].encode()) * 100
+        tokens = [[f"token_id:{own + i}", -0.5] for i in range(count)]
+        tops = [{token: value, "token_id:1": -0.75, "token_id:2": -2.0} for token, value in tokens]
+        if request["cache_salt"] == "together":
+            for i, token, value in behaviour["together"]: tokens[i] = [token or tokens[i][0], value]
+        return {"tokens": [token for token, _ in tokens], "token_logprobs": [v for _, v in tokens],
+                "top_logprobs": tops, "text_offset": [0] * count}
     def reply(self, body):
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -127,9 +137,9 @@ class Pack:
         self.steps.append(f"{name} {kind} {limit_s} bin/{name} --gtest_filter=*cuda*")
 
     def daemon(self, kind="server", text=STORY, backend="cuda", seconds=(0, 1), most=1000,
-               answers=10**6):
+               answers=10**6, together=()):
         behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most,
-                     "answers": answers}
+                     "answers": answers, "together": together}
         self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
 
     def write(self):
@@ -364,6 +374,38 @@ def test_a_server_that_is_late_or_falls_short_under_load_fails(pack, change, det
     done, report = pack.run()
     assert done.returncode == 1
     assert detail in step(report, "load")["detail"]
+
+
+# Tokens (another one or the same) and log-probabilities, by their place, of those that come at once.
+# Alone each token has -0.5, another one -0.75 and a third -2.
+@pytest.mark.parametrize("together, detail", [
+    ([], "2048 of 2048 tokens as alone, log-probabilities within 0.000"),
+    ([(3, None, -0.25), (31, None, -0.875)], "2048 of 2048 tokens as alone, log-probabilities within 0.375"),
+    ([(9, "token_id:1", -0.6)], "576 of 2048 tokens as alone, log-probabilities within 0.000"),
+    ([(9, "token_id:1", -0.6), (10, None, -9)], "576 of 2048 tokens as alone"),
+])
+def test_answers_at_once_may_differ_by_rounding(pack, together, detail):
+    with_smollm2(pack)
+    pack.daemon("load", together=together)
+    done, report = pack.run()
+    assert done.returncode == 0, step(report, "load")
+    assert detail in step(report, "load")["detail"]
+
+
+@pytest.mark.parametrize("together, detail", [
+    ([(7, None, -0.95)], "token 7 of load.answer0, by 0.450 in its log-probability"),
+    ([(7, None, 0)], "token 7 of load.answer0, by 0.500 in its log-probability"),
+    ([(i, None, -0.625) for i in range(32)], "log-probabilities are off by 0.125 in the mean"),
+    ([(7, "token_id:2", -2)], "token 7 of load.answer0 was less probable by 1.500"),
+    ([(7, "token_id:3", -0.5)], "token 7 of load.answer0 was not among the five most probable"),
+    ([(7, "token_id:1", -0.75)], "448 of 2048 tokens are the same"),
+])
+def test_answers_at_once_that_are_others_fail(pack, together, detail):
+    with_smollm2(pack)
+    pack.daemon("load", together=together)
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert "otherwise than alone: " + detail in step(report, "load")["detail"]
 
 
 def test_without_the_model_there_is_no_load(pack):
