@@ -140,7 +140,7 @@ class Pack:
                answers=10**6, together=()):
         behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most,
                      "answers": answers, "together": together}
-        self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
+        self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)), limit_s=50)
 
     def write(self):
         (self.part1 / "manifest").write_text(
@@ -260,7 +260,7 @@ def test_many_failures_share_processes(pack):
 def test_reports_are_there_before_the_end(pack):
     pack.step("first", "gtest", PASSES)
     pack.step("second", "gtest", "grep -q first ../out/gpu-check.md && " + PASSES.lstrip())
-    _, report = pack.run()
+    _, report = pack.run("--jobs", "1")
     assert step(report, "second")["result"] == "passed"
     assert report["result"] == "passed"
 
@@ -311,10 +311,76 @@ def test_a_step_is_stopped_at_its_limit(pack):
     assert step(report, "next")["result"] == "passed"
 
 
+def test_test_programs_run_at_a_time(pack):
+    for name in ("first", "second"):
+        pack.step(name, "gtest", gtest(First="sleep 3"))
+    began = time.monotonic()
+    done, report = pack.run("--jobs", "2")
+    assert time.monotonic() - began < 5
+    assert done.returncode == 0
+    for name in ("first", "second"):
+        assert step(report, name)["result"] == "passed" and step(report, name)["seconds"] >= 3
+
+
+def count_beside(seconds):
+    """A case that says how many run while it does, itself included."""
+    return (f"mkdir -p beside; touch beside/$$; sleep {seconds}; ls beside > seen.$$; sleep 0.5;"
+            " rm beside/$$; echo beside=$(wc -l < seen.$$)")
+
+
+# A benchmark among them runs alone, and whoever is behind it waits for its end.
+def test_no_more_run_at_a_time_than_said_and_benchmarks_alone(pack):
+    for name in ("first", "second", "third"):
+        pack.step(name, "gtest", gtest(First=count_beside(1)))
+    pack.step("bench", "bench", count_beside(0) + "\n" + BENCH)
+    pack.step("last", "gtest", gtest(First=count_beside(0)))
+    done, report = pack.run("--jobs", "2")
+    assert done.returncode == 0
+    assert [one["name"] for one in report["steps"]] == ["first", "second", "third", "bench", "last"]
+    logs = {one["name"]: (pack.folder / f"out/logs/{one['name']}.log").read_text()
+            for one in report["steps"]}
+    beside = {name: int(re.search(r"beside=(\d+)", log)[1]) for name, log in logs.items()}
+    assert beside == {"first": 2, "second": 2, "third": 1, "bench": 1, "last": 1}
+
+
+def test_the_report_has_what_ended_while_others_run(pack):
+    pack.step("slow", "gtest", gtest(First="sleep 6"))
+    pack.step("quick", "gtest", FAILS)
+    pack.write()
+    out = pack.folder / "out"
+    with subprocess.Popen([ROOT / "tools/gpu_check", "--pack", pack.folder, "--out", out, "--jobs",
+                           "2"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as check:
+        for _ in range(550):
+            if (out / "gpu-check.json").exists():
+                break
+            time.sleep(0.01)
+        report = json.loads((out / "gpu-check.json").read_text())
+        assert check.wait(20) == 1
+    assert report["result"] == "unfinished, so far: failed"
+    assert [one["name"] for one in report["steps"]] == ["quick"]
+    assert step(report, "quick")["failed_cases"]
+    report = json.loads((out / "gpu-check.json").read_text())
+    assert [one["name"] for one in report["steps"]] == ["slow", "quick"]
+
+
+def test_a_program_may_be_cut_in_shards(pack):
+    names = [f"Case{i}" for i in range(7)]
+    pack.program("many", gtest(**{name: "" for name in names}))
+    for shard in (1, 2, 3):
+        pack.steps.append(f"many.{shard} gtest 20 bin/many --shard={shard}/3 --gtest_filter=*")
+    pack.step("other", "gtest", PASSES)
+    done, report = pack.run("--only", "many")
+    assert done.returncode == 0
+    assert [step(report, f"many.{i}")["cases_passed"] for i in (1, 2, 3)] == [3, 2, 2]
+    logs = "".join((pack.folder / f"out/logs/many.{i}.log").read_text() for i in (1, 2, 3))
+    assert sorted(re.findall(r"OK \] Suite.(\w+)", logs)) == names
+    assert step(report, "other")["detail"] == "not asked for"
+
+
 def test_all_of_it_ends_in_the_time_given(pack):
     pack.step("stuck", "gtest", "sleep 40\n", limit_s=30)
     pack.step("next", "gtest", PASSES)
-    done, report = pack.run("--seconds", "4")
+    done, report = pack.run("--seconds", "4", "--jobs", "1")
     assert done.returncode == 1 and report["seconds"] < 10
     assert "no time left" in step(report, "next")["detail"]
 
@@ -376,11 +442,12 @@ def test_a_server_that_is_late_or_falls_short_under_load_fails(pack, change, det
     assert detail in step(report, "load")["detail"]
 
 
-# Tokens (another one or the same) and log-probabilities, by their place, of those that come at once.
+# Tokens (another one or the same) and log-probabilities, by their place, of those asked at once.
 # Alone each token has -0.5, another one -0.75 and a third -2.
 @pytest.mark.parametrize("together, detail", [
     ([], "2048 of 2048 tokens as alone, log-probabilities within 0.000"),
-    ([(3, None, -0.25), (31, None, -0.875)], "2048 of 2048 tokens as alone, log-probabilities within 0.375"),
+    ([(3, None, -0.25), (31, None, -0.875)],
+     "2048 of 2048 tokens as alone, log-probabilities within 0.375"),
     ([(9, "token_id:1", -0.6)], "576 of 2048 tokens as alone, log-probabilities within 0.000"),
     ([(9, "token_id:1", -0.6), (10, None, -9)], "576 of 2048 tokens as alone"),
 ])
@@ -573,7 +640,8 @@ def test_steps_can_be_chosen(pack):
     assert step(report, "first")["detail"] == "not asked for"
 
 
-@pytest.mark.parametrize("options", [["--emulated"], ["--what"], ["--seconds", "soon"]])
+@pytest.mark.parametrize("options", [["--emulated"], ["--what"], ["--seconds", "soon"],
+                                     ["--jobs", "0"]])
 def test_options_that_do_not_fit_are_refused(pack, options):
     pack.step("conformance", "gtest", PASSES)
     done, report = pack.run(*options)
