@@ -226,12 +226,20 @@ absl::Status CudaBackend::ReserveFor(const StepShape& step) {
 bool CudaBackend::Enter() {
   behind_rope_append_ = false;
   Keep(device_.TakeFailure());
+  KeepRefusal();
   if (!failure_.none()) return false;
   Keep(runtime_->MakeCurrent());
   return failure_.none();
 }
 
+void CudaBackend::KeepRefusal() {
+  if (!stream_->lacks_memory()) return;
+  failure_.KeepRefusal(*stream_);
+  rounded_x_.Forget();  // which may be what was refused
+}
+
 absl::Status CudaBackend::Synchronize() {
+  KeepRefusal();
   failure_.KeepOfDevice(runtime_->Synchronize(*stream_));
   return failure_.Take();
 }

@@ -49,7 +49,12 @@ class EmulatedRuntime final : public Runtime {
                    options.multiprocessors, options.memory_bytes, size_t{1} << 20, kMaxSharedBytes,
                    kMaxSharedBytes + 1024};
     if (options_.card == nullptr) options_.card = std::make_shared<EmulatedCard>();
-    device_->injected = {options.failing_call, options.failing_call_index};
+    device_->injected = {.call = options.failing_call,
+                         .index = options.failing_call_index,
+                         .count = options.failing_calls,
+                         .refusal = options.failing_code == absl::StatusCode::kResourceExhausted
+                                        ? Stream::Refusal::kNoMemory
+                                        : Stream::Refusal::kOther};
     device_->stale_copies = options.stale_copies;
   }
   ~EmulatedRuntime() override {
@@ -251,8 +256,8 @@ class EmulatedRuntime final : public Runtime {
     return absl::InternalError(*device_->error);
   }
   absl::Status Result(const Stream& stream) {
-    if (stream.failure().has_value()) return absl::InternalError(*stream.failure());
-    return DeviceError();
+    const absl::Status launches = StatusOfLaunches(stream);
+    return launches.ok() ? DeviceError() : launches;
   }
 
   // The host cannot wait for what is only recorded; that it tried ends the recording.
