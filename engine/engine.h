@@ -76,6 +76,7 @@ struct EngineStats {
   // Of a device that works beside the host (kernels::DeviceTimes), else 0.
   double device_step_seconds_total = 0;
   double device_idle_seconds_total = 0;
+  int64_t device_unrecorded_steps_total = 0;
 };
 
 // The inference engine as its front ends see it: requests in, token streams out. Front ends (HTTP,

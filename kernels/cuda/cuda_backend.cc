@@ -270,10 +270,13 @@ void CudaBackend::PutForwardPass(const StepInputs& inputs,
                                  const std::function<void()>& operations) {
   BeginStep(inputs);
   Graph* const graph = Enter() ? GraphOrNull(inputs, operations) : nullptr;
-  if (graph == nullptr) return operations();
-  const absl::Status launched = runtime_->LaunchGraph(*graph, *stream_);
+  const absl::Status launched =
+      graph == nullptr ? absl::OkStatus() : runtime_->LaunchGraph(*graph, *stream_);
   // One by one they need no memory of their own.
-  if (absl::IsResourceExhausted(launched)) return operations();
+  if (graph == nullptr || absl::IsResourceExhausted(launched)) {
+    clock_.PassIsUnrecorded();
+    return operations();
+  }
   Keep(launched);
   rounded_x_.Forget();
   ++replayed_steps_;

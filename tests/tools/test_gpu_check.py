@@ -77,6 +77,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         idle, steps = (Handler.answers * per_answer for per_answer in behaviour["seconds"])
         return (f"# TYPE refrain_device_idle_seconds_total counter\\n"
                 f"refrain_device_idle_seconds_total {idle:g}\\n"
+                f"refrain_device_unrecorded_steps_total {Handler.answers}\\n"
                 f"refrain_device_step_seconds_total {steps:g}\\n").encode()
     def do_POST(self):
         Handler.answers += 1
@@ -426,6 +427,7 @@ def test_a_device_that_seldom_waits_for_the_host_passes(pack):
     done, report = pack.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the device waits for the host 1.9" in step(report, "load")["detail"]
+    assert " of its steps, of which 64 were launched one by one;" in step(report, "load")["detail"]
 
 
 @pytest.mark.parametrize("change, detail", [

@@ -247,6 +247,18 @@ TEST_F(StepGraphsTest, EveryNumberOfRowsOfItsSlotsIsKept) {
   ExpectRight(*scenario_);
 }
 
+// A clock that stands around whole passes does not see what happens inside.
+TEST_F(StepGraphsTest, PassesThatAreLaunchedOneByOneAreCounted) {
+  Start();
+  const auto sampler = *backend_->MakeTokenSampler({.num_slots = 1, .vocab = 8});
+  Step();  // takes the memory that all of them need
+  for (const auto& [rows, unrecorded] : {std::pair(2, 2), {2, 2}, {2, 2}, {3, 3}, {2, 3}}) {
+    ids_.assign(rows, 1);
+    Step();
+    EXPECT_EQ(sampler->times().unrecorded_steps, unrecorded);
+  }
+}
+
 // Memory is given back, which waits for the stream: that cannot be recorded, and whatever is
 // launched behind it is refused.
 TEST_F(StepGraphsTest, WhatCannotBeRecordedRunsAndSpoilsNothing) {
