@@ -77,6 +77,7 @@ struct EngineStats {
   // Of a device that works beside the host (kernels::DeviceTimes), else 0.
   double device_step_seconds_total = 0;
   double device_idle_seconds_total = 0;
+  int64_t device_unrecorded_steps_total = 0;
 };
 
 // What EndWaiting has done.

@@ -539,6 +539,7 @@ void EngineLoop::PublishStats() {
   const kernels::DeviceTimes device = parts_.runner->device_times();
   stats_.device_step_seconds_total = device.step_seconds;
   stats_.device_idle_seconds_total = device.idle_seconds;
+  stats_.device_unrecorded_steps_total = device.unrecorded_steps;
   MutexLock lock(shared_mutex_);
   shared_stats_ = stats_;
 }

@@ -21,6 +21,12 @@ class BackendFailure {
   void Keep(absl::Status status) {
     if (kept_.ok()) kept_ = std::move(status);
   }
+  // A launch that found no memory fails what it was of, and nothing behind that.
+  void KeepRefusal(Stream& stream) {
+    if (!stream.lacks_memory()) return;
+    Keep(StatusOfLaunches(stream));
+    stream.ForgetFailure();
+  }
   // What waiting for the device came to.
   void KeepOfDevice(const absl::Status& status) {
     if (status.ok() || !broken_.ok()) return;

@@ -226,12 +226,20 @@ absl::Status CudaBackend::ReserveFor(const StepShape& step) {
 bool CudaBackend::Enter() {
   behind_rope_append_ = false;
   Keep(device_.TakeFailure());
+  KeepRefusal();
   if (!failure_.none()) return false;
   Keep(runtime_->MakeCurrent());
   return failure_.none();
 }
 
+void CudaBackend::KeepRefusal() {
+  if (!stream_->lacks_memory()) return;
+  failure_.KeepRefusal(*stream_);
+  rounded_x_.Forget();  // which may be what was refused
+}
+
 absl::Status CudaBackend::Synchronize() {
+  KeepRefusal();
   failure_.KeepOfDevice(runtime_->Synchronize(*stream_));
   return failure_.Take();
 }
@@ -262,10 +270,13 @@ void CudaBackend::PutForwardPass(const StepInputs& inputs,
                                  const std::function<void()>& operations) {
   BeginStep(inputs);
   Graph* const graph = Enter() ? GraphOrNull(inputs, operations) : nullptr;
-  if (graph == nullptr) return operations();
-  const absl::Status launched = runtime_->LaunchGraph(*graph, *stream_);
+  const absl::Status launched =
+      graph == nullptr ? absl::OkStatus() : runtime_->LaunchGraph(*graph, *stream_);
   // One by one they need no memory of their own.
-  if (absl::IsResourceExhausted(launched)) return operations();
+  if (graph == nullptr || absl::IsResourceExhausted(launched)) {
+    clock_.PassIsUnrecorded();
+    return operations();
+  }
   Keep(launched);
   rounded_x_.Forget();
   ++replayed_steps_;

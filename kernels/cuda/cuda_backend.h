@@ -45,11 +45,11 @@ struct CudaOptions {
 // The back end of one CUDA device, or of the emulated one. Operations are kernels on one stream:
 // they return at once, and nothing waits for the host but Synchronize and copies from the device.
 //
-// Failure: an operation that could not be put on the stream (scratch memory, a copy, also one from
-// the host beside the operations) is kept and reported by the next Synchronize, or by the next
-// end of a step of the token sampler's, and the operations up to there do nothing; then the back
-// end goes on. An error of the device itself ends it: every Synchronize from then on is INTERNAL
-// and says what it was. Threads as Backend says.
+// Failure: an operation that could not be put on the stream (scratch memory, a launch that finds
+// none, a copy, also one from the host beside the operations) is kept and reported by the next
+// Synchronize, or by the next end of a step of the token sampler's, and the operations up to there
+// do nothing; then the back end goes on. An error of the device itself ends it: every Synchronize
+// from then on is INTERNAL and says what it was. Threads as Backend says.
 class CudaBackend final : public Backend {
  public:
   // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
@@ -100,6 +100,7 @@ class CudaBackend final : public Backend {
   // Whether the operation may go on.
   bool Enter();
   void Keep(absl::Status status) { failure_.Keep(std::move(status)); }
+  void KeepRefusal();  // BackendFailure
   void PutForwardPass(const StepInputs& inputs, const std::function<void()>& operations);
   // The recorded pass for the step that has begun; null where its operations are to be called.
   Graph* GraphOrNull(const StepInputs& inputs, const std::function<void()>& operations);

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/runtime.h"
 #include "kernels/cuda/widen_weights.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
@@ -98,7 +98,7 @@ absl::Status CudaLinearWeight::AddSecondCopies(Stream& stream, Device& device) {
     if (!buffer.ok()) return buffer.status();
     part.second_buffer = *std::move(buffer);
     LaunchWidenWeights(stream, {part.matrix, part.second_buffer.data()});
-    if (stream.failure().has_value()) return absl::InternalError(*stream.failure());
+    if (absl::Status status = StatusOfLaunches(stream); !status.ok()) return status;
     second.data = part.second_buffer.data();
     part.second = second;
   }

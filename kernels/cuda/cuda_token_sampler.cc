@@ -83,6 +83,7 @@ absl::Status CudaTokenSampler::Allocate() {
 }
 
 void CudaTokenSampler::Sample(const SampleArgs& args) {
+  failure_.KeepRefusal(stream_);
   if (args.rows.empty() || !failure_.none()) return;
   failure_.Keep(runtime_.MakeCurrent());
   if (failure_.none()) failure_.Keep(Launch(args));
@@ -118,6 +119,7 @@ absl::Status CudaTokenSampler::Launch(const SampleArgs& args) {
 }
 
 void CudaTokenSampler::Logprobs(const LogprobsArgs& args) {
+  failure_.KeepRefusal(stream_);
   if (args.rows.empty() || !failure_.none()) return;
   failure_.Keep(runtime_.MakeCurrent());
   if (failure_.none()) failure_.Keep(Launch(args));
@@ -162,8 +164,10 @@ absl::Status CudaTokenSampler::MakeRoom(size_t bytes, LogprobsCall* call) {
 absl::Status CudaTokenSampler::EndStep() {
   assert(num_ended_ - num_awaited_ < ended_.size());
   Ended& ended = current();
+  failure_.KeepRefusal(stream_);
   if (failure_.none()) failure_.Keep(runtime_.MakeCurrent());
   if (failure_.none()) LaunchCopySmall(stream_, {ended.tokens, sampled_.data(), bytes()});
+  failure_.KeepRefusal(stream_);
   if (failure_.none()) failure_.Keep(runtime_.Record(*ended.copied, stream_));
   if (stream_.failure().has_value()) {
     failure_.KeepOfDevice(absl::InternalError(*stream_.failure()));

@@ -55,8 +55,10 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
   }
   if (error == cudaSuccess) return;
   cudaGetLastError();  // a refused launch is told here, not by the next call
-  stream.KeepFailure("launch of " + std::string(shape.kernel) + ": " + cudaGetErrorName(error) +
-                     " (" + cudaGetErrorString(error) + ")");
+  stream.KeepFailure(
+      "launch of " + std::string(shape.kernel) + ": " + cudaGetErrorName(error) + " (" +
+          cudaGetErrorString(error) + ")",
+      error == cudaErrorMemoryAllocation ? Stream::Refusal::kNoMemory : Stream::Refusal::kOther);
 }
 
 }  // namespace refrain::kernels::cuda

@@ -75,15 +75,18 @@ absl::StatusOr<const int32_t*> KvPositions::Upload() {
   if (!changes_.empty()) {
     const absl::StatusOr<const std::byte*> changes =
         upload_.Upload(std::as_bytes(std::span(changes_)));
-    if (changes.ok()) {
+    absl::Status status = changes.status();
+    if (status.ok()) {
       LaunchPutPositions(stream_, {static_cast<int64_t>(changes_.size()),
                                    reinterpret_cast<const TokenPosition*>(*changes),
                                    reinterpret_cast<int32_t*>(table_.data())});
-    } else {
+      status = StatusOfLaunches(stream_);
+    }
+    if (!status.ok()) {
       for (const TokenPosition& change : changes_) known_[change.token] = kUnknown;
     }
     changes_.clear();
-    if (!changes.ok()) return changes.status();
+    if (!status.ok()) return status;
   }
   return reinterpret_cast<const int32_t*>(table_.data());
 }

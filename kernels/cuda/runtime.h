@@ -33,6 +33,13 @@ class Event {
   virtual ~Event() = default;
 };
 
+// What is kept in the stream: RESOURCE_EXHAUSTED where a launch found no memory, else INTERNAL.
+inline absl::Status StatusOfLaunches(const Stream& stream) {
+  if (!stream.failure().has_value()) return absl::OkStatus();
+  return stream.lacks_memory() ? absl::ResourceExhaustedError(*stream.failure())
+                               : absl::InternalError(*stream.failure());
+}
+
 // Work recorded from a stream, to be launched as one.
 class Graph {
  public:
@@ -67,7 +74,8 @@ class Runtime {
   virtual size_t FreeBytes() const = 0;  // of device memory; 0 when the device does not answer
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamPriority priority) = 0;
-  // Waits for everything on the stream. The stream's kept failure, else an error of the device.
+  // Waits for everything on the stream. The stream's kept failure (StatusOfLaunches), else an error
+  // of the device.
   virtual absl::Status Synchronize(Stream& stream) = 0;
 
   // On the stream, behind what is there. Host memory must be pinned and stay as it is until the

@@ -136,8 +136,8 @@ class CudaRuntime final : public Runtime {
   absl::Status Synchronize(Stream& stream) override {
     absl::Status status = Current(
         [&] { return StatusOf(cudaStreamSynchronize(Native(stream)), "cudaStreamSynchronize"); });
-    if (stream.failure().has_value()) return absl::InternalError(*stream.failure());
-    return status;
+    const absl::Status launches = StatusOfLaunches(stream);
+    return launches.ok() ? status : launches;
   }
 
   absl::Status CopyAsync(std::byte* to, const std::byte* from, size_t bytes,

@@ -68,6 +68,7 @@ absl::StatusOr<const std::byte*> UploadBuffer::Upload() {
   if (staged_bytes_ <= kMostSmallBytes) {
     status = runtime_.MakeCurrent();
     if (status.ok()) LaunchCopySmall(stream_, {buffer_.data(), pinned.data, staged_bytes_});
+    if (status.ok()) status = StatusOfLaunches(stream_);
   } else {
     status = runtime_.CopyAsync(buffer_.data(), pinned.data, staged_bytes_, stream_);
   }

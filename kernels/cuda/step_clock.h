@@ -18,14 +18,17 @@ namespace refrain::kernels::cuda {
 //
 //   StepBegins -> HostLeaves -> HostReturns -> StepEnds -> (StepBegins of the next) -> StepAwaited
 //
-// HostReturns may be missing; a step that never ends, or is recorded instead of run, counts for
-// nothing. Engine thread; runtime and stream outlive it. Cannot fail: an event that is refused ends
-// the clock and nothing else.
+// The marks stand around a pass: where its kernels are launched one by one, a host that is late
+// between two of them is not seen, but such passes are counted. HostReturns may be missing; a step
+// that never ends, or is recorded instead of run, counts for nothing. Engine thread; runtime and
+// stream outlive it. Cannot fail: an event that is refused ends the clock and nothing else.
 class StepClock {
  public:
   StepClock(Runtime& runtime, Stream& stream) : runtime_(runtime), stream_(stream) {}
 
   void StepBegins();
+  // Its kernels are launched one by one.
+  void PassIsUnrecorded() { ++times_.unrecorded_steps; }
   void HostLeaves();
   void HostReturns();
   void StepEnds();

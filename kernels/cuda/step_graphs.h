@@ -1,12 +1,14 @@
 #ifndef REFRAIN_KERNELS_CUDA_STEP_GRAPHS_H_
 #define REFRAIN_KERNELS_CUDA_STEP_GRAPHS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/runtime.h"
@@ -20,8 +22,10 @@ namespace refrain::kernels::cuda {
 // is forgotten.
 //
 // States of a number of rows: new -> seen (the step before had as many) -> recorded. Passes that
-// were not used for longest are given up for new ones. Engine thread. Failure: Record's says that
-// nothing ran; the pass is then not tried again before the layout changes.
+// were not used for longest are given up for new ones, and so are those of another layout: as they
+// may be running, they end once the stream is through with what was on it then, and nobody waits
+// for that. Engine thread. Failure: Record's says that nothing ran; the pass is then not tried
+// again before the layout changes.
 class StepGraphs {
  public:
   // What passes are told apart by.
@@ -35,7 +39,12 @@ class StepGraphs {
     friend bool operator==(const Key&, const Key&) = default;
   };
   static constexpr size_t kMostRows = 256;  // longer ones hide their launches by themselves
-  static constexpr size_t kMostGraphs = 48;
+  // So many that each number of rows that recorded steps have may have its own: a row of each slot,
+  // and a piece of a prompt. Beyond the most, slots seldom come one by one.
+  static constexpr size_t kPieceRows = 16, kLeastKept = 48, kMostKept = 128;
+  static constexpr size_t Kept(size_t slots) {
+    return std::clamp(slots + kPieceRows, kLeastKept, kMostKept);
+  }
 
   StepGraphs(Runtime& runtime, Stream& stream) : runtime_(runtime), stream_(stream) {}
 
@@ -55,13 +64,24 @@ class StepGraphs {
     std::unique_ptr<Graph> graph;  // null: it cannot be recorded
   };
 
-  // Waits until no pass that is to be given up runs.
+  // Passes that were given up, and the point behind the last step that any of them may be of.
+  struct Retired {
+    std::list<Recorded> passes;
+    std::unique_ptr<Event> over;
+  };
+
   void Forget(uint64_t layout);
+  void Retire(std::list<Recorded> passes);
+  // Lets go of what no step runs any more.
+  void FreeRetired();
+  std::unique_ptr<Event> MarkOrNull();
 
   Runtime& runtime_;
   Stream& stream_;
   std::list<Recorded> recorded_;  // used last first
-  std::optional<Key> before_;     // of the step before, where it had no recorded pass
+  std::list<Retired> retired_;    // the earliest first
+  std::vector<std::unique_ptr<Event>> free_events_;
+  std::optional<Key> before_;  // of the step before, where it had no recorded pass
 };
 
 }  // namespace refrain::kernels::cuda

@@ -333,8 +333,12 @@ void EngineMetrics::DescribeSteps(const engine::EngineStats& stats, FamilyList* 
                     "Time that a device beside the host had steps, by its own clock.",
                     stats.device_step_seconds_total);
   families->Counter("refrain_device_idle_seconds_total",
-                    "Of these, time in which it waited for the host.",
+                    "Of these, time in which it waited for the host between and within steps.",
                     stats.device_idle_seconds_total);
+  families->Counter("refrain_device_unrecorded_steps_total",
+                    "Steps whose kernels the host launched one by one; waits between these are not "
+                    "in refrain_device_idle_seconds_total.",
+                    static_cast<double>(stats.device_unrecorded_steps_total));
   families->AddHistogram("refrain_step_duration_seconds", "Time of the engine thread per step.",
                          step_duration_);
 }

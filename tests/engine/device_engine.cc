@@ -51,8 +51,11 @@ DeviceEngine Serve(const EngineOptions& options, const BackendChooser& choose, i
   return served;
 }
 
-std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size) {
+std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size,
+                            int32_t window_tokens) {
   ModelConfig config = testing::TinyConfig();
+  if (window_tokens > 0) config.architecture = "mistral";
+  config.sliding_window_tokens = window_tokens;
   config.hidden_size = 32;
   config.num_heads = 2;
   config.num_kv_heads = 1;

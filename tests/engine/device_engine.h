@@ -56,7 +56,8 @@ DeviceEngine Serve(const EngineOptions& options, const BackendChooser& choose,
                    int most_in_flight = 2);
 
 // Small enough for many steps of the emulated device: 300 tokens, a context of 128.
-std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size = 32);
+std::string WriteSmallModel(const testing::TemporaryDirectory& folder, int32_t ffn_size = 32,
+                            int32_t window_tokens = 0);
 
 // For the small model: prompts of 1 to 32 tokens, many of which begin alike, up to 12 new tokens,
 // with every way of sampling, some with log-probabilities or two choices.

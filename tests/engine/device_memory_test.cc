@@ -370,6 +370,72 @@ TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
   EXPECT_EQ(engine.engine->health(), absl::OkStatus());
 }
 
+// A card that refuses launches for want of memory: `count` from the one with this number on.
+BackendChooser Refusing(int64_t launch, int64_t count) {
+  return [=](const BackendOptions&) -> absl::StatusOr<ChosenBackend> {
+    auto made = device::CudaBackend::Create(device::emulated::MakeEmulatedRuntime(
+        {.failing_call = "Launch",
+         .failing_call_index = launch,
+         .failing_calls = count,
+         .failing_code = absl::StatusCode::kResourceExhausted}));
+    if (!made.ok()) return made.status();
+    ChosenBackend chosen;
+    chosen.backend = *std::move(made);
+    return chosen;
+  };
+}
+
+// What the start fails of, which is before the first step.
+int64_t LaunchesOfStart(const EngineOptions& options) {
+  int64_t launches = 0;
+  while (!MakeEngineParts(options, Refusing(launches, 1)).ok()) ++launches;
+  return launches;
+}
+
+// Copies of a step's arrays, of a list of attention's or of positions among them: what did not come
+// to be on the card is not taken for being there. A step has some thirty launches.
+TEST_F(DeviceMemoryTest, AStepWithALaunchWithoutMemoryRunsAgain) {
+  const testing::TemporaryDirectory folder;
+  EngineOptions options = Options();
+  options.model.path = WriteSmallModel(folder, 64, /*window_tokens=*/20);
+  // The first has steps enough that none of those that fail has a single token, whenever the others
+  // come.
+  std::vector<Request> requests = LargeRequests(5, 2);
+  requests[0].prompt = RequestFor(Prompt(80, 3), 3).prompt;
+  requests[0].logprobs.prompt_top = 1;
+  const std::string kF32 = "f32";
+  for (const std::string& compute_dtype : {kF32, std::string("bf16")}) {
+    options.backend.compute_dtype = compute_dtype;
+    const DeviceEngine undisturbed = Serve(options, Chooser(64 << 20, std::make_shared<Card>()));
+    std::vector<Output> expected;
+    for (const Request& request : requests) expected.push_back(undisturbed.Run(request));
+    const int64_t begin = LaunchesOfStart(options) + (compute_dtype == kF32 ? 0 : 2);
+    for (int64_t launch = begin; launch < begin + 90; launch += launch < begin + 40 ? 4 : 17) {
+      const DeviceEngine engine = Serve(options, Refusing(launch, 1));
+      std::vector<std::shared_ptr<TokenStream>> streams;
+      for (const Request& request : requests) streams.push_back(*engine.engine->Submit(request));
+      for (size_t i = 0; i < streams.size(); ++i) {
+        ExpectSame(engine.Wait(*streams[i]), expected[i],
+                   "launch " + std::to_string(launch) + ", request " + std::to_string(i));
+      }
+      EXPECT_EQ(engine.engine->stats().steps_without_memory_total, 1) << launch;
+      EXPECT_EQ(engine.engine->health(), absl::OkStatus()) << launch;
+    }
+  }
+}
+
+TEST_F(DeviceMemoryTest, ACardThatRefusesEveryLaunchEndsRequestsAndNotTheEngine) {
+  const DeviceEngine undisturbed = Serve(Options(), Chooser(64 << 20, std::make_shared<Card>()));
+  const DeviceEngine engine = Serve(Options(), Refusing(LaunchesOfStart(Options()), 12));
+  const Request request = RequestFor(Prompt(40, 5), 4);
+  Output output = engine.Run(request);
+  EXPECT_EQ(output.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(output.status.message(), HasSubstr("launch of "));
+  for (int i = 0; i < 12 && !output.status.ok(); ++i) output = engine.Run(request);
+  ExpectSame(output, undisturbed.Run(request), "behind them");
+  EXPECT_EQ(engine.engine->health(), absl::OkStatus());
+}
+
 TEST_F(DeviceMemoryTest, ARequestForWhichNoStepIsSmallEnoughEndsAndTheNextMayRun) {
   constexpr size_t kCardBytes = 4 << 20;
   const DeviceEngine engine = Serve(Options(), Unforeseeing(Chooser(kCardBytes)));

@@ -77,15 +77,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
         idle, steps = (Handler.answers * per_answer for per_answer in behaviour["seconds"])
         return (f"# TYPE refrain_device_idle_seconds_total counter\\n"
                 f"refrain_device_idle_seconds_total {idle:g}\\n"
+                f"refrain_device_unrecorded_steps_total {Handler.answers}\\n"
                 f"refrain_device_step_seconds_total {steps:g}\\n").encode()
     def do_POST(self):
         Handler.answers += 1
         if Handler.answers > behaviour["answers"]: stuck.wait()
-        count = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        count = request["max_tokens"]
         text = behaviour["text"][:3 * count]
-        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": None}],
+        logprobs = self.logprobs(request, count) if "logprobs" in request else None
+        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": logprobs}],
                                "usage": {"completion_tokens": min(count, behaviour["most"])}},
                               separators=(",", ":")).encode())
+    def logprobs(self, request, count):
+        own = sum(request["prompt"].encode()) * 100
+        tokens = [[f"token_id:{own + i}", -0.5] for i in range(count)]
+        tops = [{token: value, "token_id:1": -0.75, "token_id:2": -2.0} for token, value in tokens]
+        if request["cache_salt"] == "together":
+            for i, token, value in behaviour["together"]: tokens[i] = [token or tokens[i][0], value]
+        return {"tokens": [token for token, _ in tokens], "token_logprobs": [v for _, v in tokens],
+                "top_logprobs": tops, "text_offset": [0] * count}
     def reply(self, body):
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -127,10 +138,10 @@ class Pack:
         self.steps.append(f"{name} {kind} {limit_s} bin/{name} --gtest_filter=*cuda*")
 
     def daemon(self, kind="server", text=STORY, backend="cuda", seconds=(0, 1), most=1000,
-               answers=10**6):
+               answers=10**6, together=()):
         behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most,
-                     "answers": answers}
-        self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)))
+                     "answers": answers, "together": together}
+        self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)), limit_s=50)
 
     def write(self):
         (self.part1 / "manifest").write_text(
@@ -250,7 +261,7 @@ def test_many_failures_share_processes(pack):
 def test_reports_are_there_before_the_end(pack):
     pack.step("first", "gtest", PASSES)
     pack.step("second", "gtest", "grep -q first ../out/gpu-check.md && " + PASSES.lstrip())
-    _, report = pack.run()
+    _, report = pack.run("--jobs", "1")
     assert step(report, "second")["result"] == "passed"
     assert report["result"] == "passed"
 
@@ -301,10 +312,76 @@ def test_a_step_is_stopped_at_its_limit(pack):
     assert step(report, "next")["result"] == "passed"
 
 
+def test_test_programs_run_at_a_time(pack):
+    for name in ("first", "second"):
+        pack.step(name, "gtest", gtest(First="sleep 3"))
+    began = time.monotonic()
+    done, report = pack.run("--jobs", "2")
+    assert time.monotonic() - began < 5
+    assert done.returncode == 0
+    for name in ("first", "second"):
+        assert step(report, name)["result"] == "passed" and step(report, name)["seconds"] >= 3
+
+
+def count_beside(seconds):
+    """A case that says how many run while it does, itself included."""
+    return (f"mkdir -p beside; touch beside/$$; sleep {seconds}; ls beside > seen.$$; sleep 0.5;"
+            " rm beside/$$; echo beside=$(wc -l < seen.$$)")
+
+
+# A benchmark among them runs alone, and whoever is behind it waits for its end.
+def test_no_more_run_at_a_time_than_said_and_benchmarks_alone(pack):
+    for name in ("first", "second", "third"):
+        pack.step(name, "gtest", gtest(First=count_beside(1)))
+    pack.step("bench", "bench", count_beside(0) + "\n" + BENCH)
+    pack.step("last", "gtest", gtest(First=count_beside(0)))
+    done, report = pack.run("--jobs", "2")
+    assert done.returncode == 0
+    assert [one["name"] for one in report["steps"]] == ["first", "second", "third", "bench", "last"]
+    logs = {one["name"]: (pack.folder / f"out/logs/{one['name']}.log").read_text()
+            for one in report["steps"]}
+    beside = {name: int(re.search(r"beside=(\d+)", log)[1]) for name, log in logs.items()}
+    assert beside == {"first": 2, "second": 2, "third": 1, "bench": 1, "last": 1}
+
+
+def test_the_report_has_what_ended_while_others_run(pack):
+    pack.step("slow", "gtest", gtest(First="sleep 6"))
+    pack.step("quick", "gtest", FAILS)
+    pack.write()
+    out = pack.folder / "out"
+    with subprocess.Popen([ROOT / "tools/gpu_check", "--pack", pack.folder, "--out", out, "--jobs",
+                           "2"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as check:
+        for _ in range(550):
+            if (out / "gpu-check.json").exists():
+                break
+            time.sleep(0.01)
+        report = json.loads((out / "gpu-check.json").read_text())
+        assert check.wait(20) == 1
+    assert report["result"] == "unfinished, so far: failed"
+    assert [one["name"] for one in report["steps"]] == ["quick"]
+    assert step(report, "quick")["failed_cases"]
+    report = json.loads((out / "gpu-check.json").read_text())
+    assert [one["name"] for one in report["steps"]] == ["slow", "quick"]
+
+
+def test_a_program_may_be_cut_in_shards(pack):
+    names = [f"Case{i}" for i in range(7)]
+    pack.program("many", gtest(**{name: "" for name in names}))
+    for shard in (1, 2, 3):
+        pack.steps.append(f"many.{shard} gtest 20 bin/many --shard={shard}/3 --gtest_filter=*")
+    pack.step("other", "gtest", PASSES)
+    done, report = pack.run("--only", "many")
+    assert done.returncode == 0
+    assert [step(report, f"many.{i}")["cases_passed"] for i in (1, 2, 3)] == [3, 2, 2]
+    logs = "".join((pack.folder / f"out/logs/many.{i}.log").read_text() for i in (1, 2, 3))
+    assert sorted(re.findall(r"OK \] Suite.(\w+)", logs)) == names
+    assert step(report, "other")["detail"] == "not asked for"
+
+
 def test_all_of_it_ends_in_the_time_given(pack):
     pack.step("stuck", "gtest", "sleep 40\n", limit_s=30)
     pack.step("next", "gtest", PASSES)
-    done, report = pack.run("--seconds", "4")
+    done, report = pack.run("--seconds", "4", "--jobs", "1")
     assert done.returncode == 1 and report["seconds"] < 10
     assert "no time left" in step(report, "next")["detail"]
 
@@ -350,6 +427,7 @@ def test_a_device_that_seldom_waits_for_the_host_passes(pack):
     done, report = pack.run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the device waits for the host 1.9" in step(report, "load")["detail"]
+    assert " of its steps, of which 64 were launched one by one;" in step(report, "load")["detail"]
 
 
 @pytest.mark.parametrize("change, detail", [
@@ -364,6 +442,39 @@ def test_a_server_that_is_late_or_falls_short_under_load_fails(pack, change, det
     done, report = pack.run()
     assert done.returncode == 1
     assert detail in step(report, "load")["detail"]
+
+
+# Tokens (another one or the same) and log-probabilities, by their place, of those asked at once.
+# Alone each token has -0.5, another one -0.75 and a third -2.
+@pytest.mark.parametrize("together, detail", [
+    ([], "2048 of 2048 tokens as alone, log-probabilities within 0.000"),
+    ([(3, None, -0.25), (31, None, -0.875)],
+     "2048 of 2048 tokens as alone, log-probabilities within 0.375"),
+    ([(9, "token_id:1", -0.6)], "576 of 2048 tokens as alone, log-probabilities within 0.000"),
+    ([(9, "token_id:1", -0.6), (10, None, -9)], "576 of 2048 tokens as alone"),
+])
+def test_answers_at_once_may_differ_by_rounding(pack, together, detail):
+    with_smollm2(pack)
+    pack.daemon("load", together=together)
+    done, report = pack.run()
+    assert done.returncode == 0, step(report, "load")
+    assert detail in step(report, "load")["detail"]
+
+
+@pytest.mark.parametrize("together, detail", [
+    ([(7, None, -0.95)], "token 7 of load.answer0, by 0.450 in its log-probability"),
+    ([(7, None, 0)], "token 7 of load.answer0, by 0.500 in its log-probability"),
+    ([(i, None, -0.625) for i in range(32)], "log-probabilities are off by 0.125 in the mean"),
+    ([(7, "token_id:2", -2)], "token 7 of load.answer0 was less probable by 1.500"),
+    ([(7, "token_id:3", -0.5)], "token 7 of load.answer0 was not among the five most probable"),
+    ([(7, "token_id:1", -0.75)], "448 of 2048 tokens are the same"),
+])
+def test_answers_at_once_that_are_others_fail(pack, together, detail):
+    with_smollm2(pack)
+    pack.daemon("load", together=together)
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert "otherwise than alone: " + detail in step(report, "load")["detail"]
 
 
 def test_without_the_model_there_is_no_load(pack):
@@ -531,7 +642,8 @@ def test_steps_can_be_chosen(pack):
     assert step(report, "first")["detail"] == "not asked for"
 
 
-@pytest.mark.parametrize("options", [["--emulated"], ["--what"], ["--seconds", "soon"]])
+@pytest.mark.parametrize("options", [["--emulated"], ["--what"], ["--seconds", "soon"],
+                                     ["--jobs", "0"]])
 def test_options_that_do_not_fit_are_refused(pack, options):
     pack.step("conformance", "gtest", PASSES)
     done, report = pack.run(*options)

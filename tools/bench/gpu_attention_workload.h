@@ -65,6 +65,9 @@ class GpuAttentionWorkload {
 
   static size_t PoolBytes(const GpuAttentionShape& shape, int layers);
 
+  // Whether launches start while those before them end, as behind RopeAppend in a model; at first
+  // they do. Of Hopper's kernel; the others never do.
+  void StartEarly(bool early) { launch_.early = early; }
   void Launch(int layer);
   int layers() const { return layers_; }
   kernels::cuda::AttentionKernel kernel() const { return setup_.kernel; }

@@ -58,7 +58,8 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
     return;
   }
   if (queue->device().injected.Strikes("Launch")) {
-    stream.KeepFailure("launch of " + shape.kernel + ": injected refusal");
+    stream.KeepFailure("launch of " + shape.kernel + ": injected refusal",
+                       queue->device().injected.refusal);
     return;
   }
   const bool fails = queue->device().injected.Strikes("Kernel");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/fiber.h"
+#include "kernels/cuda/stream.h"
 
 namespace refrain::kernels::cuda::emulated {
 
@@ -38,10 +39,14 @@ struct Operation {
 struct InjectedFailure {
   std::string call;  // part of the call's name, "" = any
   int64_t index = std::numeric_limits<int64_t>::max();
+  int64_t count = 1;
+  Stream::Refusal refusal = Stream::Refusal::kOther;  // of a launch
   int64_t seen = 0;
 
   bool Strikes(std::string_view name) {
-    return name.find(call) != std::string_view::npos && seen++ == index;
+    if (name.find(call) == std::string_view::npos) return false;
+    const int64_t number = seen++;
+    return number >= index && number - index < count;
   }
 };
 

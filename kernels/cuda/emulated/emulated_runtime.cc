@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulated/emulated_runtime.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -36,7 +37,18 @@ struct EmulatedEvent final : Event {
   bool timing = false;
 };
 
+// One that ends while a launch of it has not is an error of the device.
 struct EmulatedGraph final : Graph {
+  explicit EmulatedGraph(std::shared_ptr<DeviceState> device) : device(std::move(device)) {}
+  ~EmulatedGraph() override {
+    const std::lock_guard lock(device->mutex);
+    if (*running > 0 && !device->error.has_value()) {
+      device->error = "a graph was destroyed while it runs";
+    }
+  }
+
+  const std::shared_ptr<DeviceState> device;
+  const std::shared_ptr<std::atomic<int>> running = std::make_shared<std::atomic<int>>(0);
   std::vector<Operation> operations;
 };
 
@@ -49,7 +61,12 @@ class EmulatedRuntime final : public Runtime {
                    options.multiprocessors, options.memory_bytes, size_t{1} << 20, kMaxSharedBytes,
                    kMaxSharedBytes + 1024};
     if (options_.card == nullptr) options_.card = std::make_shared<EmulatedCard>();
-    device_->injected = {options.failing_call, options.failing_call_index};
+    device_->injected = {.call = options.failing_call,
+                         .index = options.failing_call_index,
+                         .count = options.failing_calls,
+                         .refusal = options.failing_code == absl::StatusCode::kResourceExhausted
+                                        ? Stream::Refusal::kNoMemory
+                                        : Stream::Refusal::kOther};
     device_->stale_copies = options.stale_copies;
   }
   ~EmulatedRuntime() override {
@@ -91,6 +108,7 @@ class EmulatedRuntime final : public Runtime {
     return std::unique_ptr<Stream>(new EmulatedStream(device_));
   }
   absl::Status Synchronize(Stream& stream) override {
+    ++options_.card->stream_waits;
     const absl::Status injected = Check("Synchronize");
     if (absl::Status status = NotCaptured("Synchronize", stream); !status.ok()) return status;
     // Also where it fails nothing is left that would use memory that is given back then.
@@ -212,7 +230,7 @@ class EmulatedRuntime final : public Runtime {
   }
   bool IsCapturing(Stream& stream) override { return QueueOf(stream).capturing(); }
   absl::StatusOr<std::unique_ptr<Graph>> EndCapture(Stream& stream) override {
-    auto graph = std::make_unique<EmulatedGraph>();
+    auto graph = std::make_unique<EmulatedGraph>(device_);
     const bool capturing = QueueOf(stream).capturing(), valid = QueueOf(stream).capture_valid();
     if (capturing) graph->operations = QueueOf(stream).EndCapture();
     if (absl::Status status = Check("EndCapture"); !status.ok()) return status;
@@ -222,10 +240,10 @@ class EmulatedRuntime final : public Runtime {
   }
   absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
     if (absl::Status status = Check("LaunchGraph"); !status.ok()) return status;
-    for (const Operation& operation : static_cast<EmulatedGraph&>(graph).operations) {
-      QueueOf(stream).Put(operation);
-    }
-    return absl::OkStatus();
+    const auto& own = static_cast<EmulatedGraph&>(graph);
+    for (const Operation& operation : own.operations) QueueOf(stream).Put(operation);
+    ++*own.running;
+    return Put(stream, [running = own.running] { --*running; });
   }
 
   absl::StatusOr<std::unique_ptr<ProductLibrary>> OpenProductLibrary() override {
@@ -251,8 +269,8 @@ class EmulatedRuntime final : public Runtime {
     return absl::InternalError(*device_->error);
   }
   absl::Status Result(const Stream& stream) {
-    if (stream.failure().has_value()) return absl::InternalError(*stream.failure());
-    return DeviceError();
+    const absl::Status launches = StatusOfLaunches(stream);
+    return launches.ok() ? DeviceError() : launches;
   }
 
   // The host cannot wait for what is only recorded; that it tried ends the recording.

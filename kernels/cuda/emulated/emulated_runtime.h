@@ -15,10 +15,12 @@
 namespace refrain::kernels::cuda::emulated {
 
 // One card that several programs use, each through a runtime of its own: what of its memory is
-// used, and what copies from pinned memory have brought so far.
+// used, what copies from pinned memory have brought so far, and how often the host waited for all
+// of a stream.
 struct EmulatedCard {
   std::atomic<size_t> used_bytes = 0;
   std::atomic<size_t> uploaded_bytes = 0;
+  std::atomic<int64_t> stream_waits = 0;
 };
 
 struct EmulatedOptions {
@@ -33,9 +35,10 @@ struct EmulatedOptions {
   // Fault injection. The n-th call (from 0) that may fail does; n counts calls whose name contains
   // `failing_call` ("" counts all): AllocateDevice, AllocatePinned, CreateStream, CopyAsync, ...
   // A failing "Kernel" is an error on the device, found by whoever waits for it; a failing "Launch"
-  // is refused, and the device goes on.
+  // is refused, for want of memory if that is the code, and the device goes on.
   std::string failing_call;
   int64_t failing_call_index = std::numeric_limits<int64_t>::max();
+  int64_t failing_calls = 1;  // so many behind one another
   absl::StatusCode failing_code = absl::StatusCode::kInternal;
   // A bulk copy to where one of its block has landed before leaves there what is there: who uses a
   // unit of a ring again finds in it what was in it first.

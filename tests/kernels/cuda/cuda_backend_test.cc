@@ -119,6 +119,22 @@ TEST(CudaBackendTest, AnErrorOfTheDeviceEndsTheBackEnd) {
   }
 }
 
+TEST(CudaBackendTest, ALaunchWithoutMemoryFailsTheStepAndNotTheNext) {
+  const auto backend = Make({.failing_call = "Launch",
+                             .failing_call_index = 0,
+                             .failing_code = absl::StatusCode::kResourceExhausted});
+  const DeviceFloats x(*backend, {1, 2}), y(*backend, {3, 4});
+  const AddArgs args = {F32View(x.data(), 1, 2), F32View(y.data(), 1, 2)};
+  backend->Add(args);
+  backend->Add(args);
+  const absl::Status status = backend->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("launch of Add: injected refusal"));
+  EXPECT_EQ(x.Read(), (std::vector<float>{1, 2}));
+  backend->Add(args);
+  EXPECT_EQ(x.Read(), (std::vector<float>{4, 6}));
+}
+
 TEST(CudaBackendTest, AFailedUploadFailsTheStepAndNotTheNext) {
   // The first event is recorded behind the upload of the ids.
   const auto backend = Make({.failing_call = "Record", .failing_call_index = 0});

@@ -178,6 +178,41 @@ TEST(CudaTokenSamplerTest, AStepThatCouldNotBePutOnTheDeviceFailsAlone) {
   EXPECT_THAT(d.Await(), ElementsAre(3, 9, 11));
 }
 
+// Each launch of a step in turn: nothing that was not put on the device is taken for being there.
+TEST(CudaTokenSamplerTest, AStepWithALaunchWithoutMemoryFailsAlone) {
+  const std::vector<LogitEdit> edits = {{.token = 7, .banned = 1}};
+  const std::vector<int32_t> allowed = {33, 34};
+  std::vector<SamplingRow> rows(2);
+  rows[1].logits_row = rows[1].slot = 1;
+  rows[0].edit_end = 1;
+  rows[1].allowed_end = 2;
+  const std::vector<LogprobsRow> asked = {{.top = 1}};
+  int64_t n = 0;
+  for (bool refused = true; refused; ++n) {
+    Device d({.failing_call = "Launch",
+              .failing_call_index = n,
+              .failing_code = absl::StatusCode::kResourceExhausted});
+    const DeviceFloats logits(*d.backend, Peaks({7, 7}));
+    const TensorView view = F32View(logits.data(), 2, kVocab);
+    const auto put = [&] {
+      d.sampler->Sample({rows, edits, allowed, view});
+      d.sampler->Logprobs({asked, view});
+      return d.sampler->EndStep();
+    };
+    const absl::Status status = put();
+    refused = !status.ok();
+    if (refused) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << n;
+      EXPECT_THAT(status.message(), HasSubstr("injected refusal")) << n;
+      EXPECT_EQ(put(), absl::OkStatus()) << n;
+    }
+    EXPECT_THAT(d.Await(), ElementsAre(0, 33, 0)) << n;
+    EXPECT_EQ(d.logprobs.size(), 1u) << n;
+    EXPECT_EQ(d.backend->Synchronize(), absl::OkStatus()) << n;
+  }
+  EXPECT_GT(n, 6);
+}
+
 TEST(CudaTokenSamplerTest, AnErrorOfTheDeviceIsInternalAndForGood) {
   // The first kernel brings the rows.
   Device d({.failing_call = "Kernel", .failing_call_index = 1});

@@ -190,6 +190,75 @@ TEST_F(StepGraphsTest, WhereRecordingFailsTheOperationsRun) {
   }
 }
 
+// More of them than are kept, each twice, so that all are recorded anew: those given up may be
+// running, and nobody waits for their ends.
+TEST_F(StepGraphsTest, ManyNumbersOfRowsAreRecordedWithoutAWait) {
+  const auto card = std::make_shared<emulated::EmulatedCard>();
+  Start({.card = card});
+  Step();
+  const int64_t waits = card->stream_waits;
+  for (int round = 0; round < 2; ++round) {
+    for (size_t rows = 3; rows < 3 + StepGraphs::kLeastKept + 10; ++rows) {
+      ids_.assign(rows, 1);
+      for (int i = 0; i < 3; ++i) {
+        scenario_->steps()[1].key_end = 7 + static_cast<int32_t>(rows + i) % 7;
+        Step();
+      }
+    }
+  }
+  EXPECT_EQ(card->stream_waits, waits);
+  ExpectRight(*scenario_);
+  const uint64_t all = 2 * (StepGraphs::kLeastKept + 10);
+  EXPECT_EQ(backend_->replayed_steps(), 2 * all);  // the recording, and the step behind it
+  EXPECT_EQ(backend_->Synchronize(), absl::OkStatus());
+}
+
+// The step in flight replays it; the emulated device would tell if it were gone.
+TEST_F(StepGraphsTest, APassOfAnotherLayoutEndsOnceNoStepRunsItWithoutAWait) {
+  const auto card = std::make_shared<emulated::EmulatedCard>();
+  Start({.card = card});
+  for (int i = 0; i < 5; ++i) Step();
+  EXPECT_EQ(backend_->replayed_steps(), 3u);
+  const int64_t waits = card->stream_waits;
+  const DeviceBuffer other = *backend_->device().Allocate(64, false);
+  for (int i = 0; i < 5; ++i) Step();
+  EXPECT_EQ(backend_->replayed_steps(), 7u);
+  EXPECT_EQ(card->stream_waits, waits);
+  EXPECT_EQ(backend_->Synchronize(), absl::OkStatus());
+  ExpectRight(*scenario_);
+}
+
+// A daemon's slots, and a piece of a prompt beside them.
+TEST_F(StepGraphsTest, EveryNumberOfRowsOfItsSlotsIsKept) {
+  Start();
+  std::vector<SlotStep> steps(64);
+  std::ranges::copy(scenario_->steps(), steps.begin());
+  attention_->args.steps = steps;
+  Step();  // takes the memory that all of them need
+  for (int round = 0; round < 2; ++round) {
+    for (size_t rows = 1; rows <= 64 + 16; ++rows) {
+      ids_.assign(rows, 1);
+      for (int i = 0; i < 2; ++i) Step();
+    }
+    if (round == 0) calls_ = 0;
+  }
+  EXPECT_EQ(calls_, 0);
+  EXPECT_EQ(backend_->replayed_steps(), 80u + 160u);
+  ExpectRight(*scenario_);
+}
+
+// A clock that stands around whole passes does not see what happens inside.
+TEST_F(StepGraphsTest, PassesThatAreLaunchedOneByOneAreCounted) {
+  Start();
+  const auto sampler = *backend_->MakeTokenSampler({.num_slots = 1, .vocab = 8});
+  Step();  // takes the memory that all of them need
+  for (const auto& [rows, unrecorded] : {std::pair(2, 2), {2, 2}, {2, 2}, {3, 3}, {2, 3}}) {
+    ids_.assign(rows, 1);
+    Step();
+    EXPECT_EQ(sampler->times().unrecorded_steps, unrecorded);
+  }
+}
+
 // Memory is given back, which waits for the stream: that cannot be recorded, and whatever is
 // launched behind it is refused.
 TEST_F(StepGraphsTest, WhatCannotBeRecordedRunsAndSpoilsNothing) {

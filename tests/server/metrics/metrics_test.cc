@@ -279,11 +279,17 @@ TEST_F(MetricsTest, TellsWhatTheEngineCounted) {
   counts.steps_without_memory_total = 3;
   counts.corrupted_requests_total = 5;
   counts.preemptions_total = 22;
+  counts.device_step_seconds_total = 2.5;
+  counts.device_idle_seconds_total = 0.5;
+  counts.device_unrecorded_steps_total = 7;
   engine_.SetCounts(counts);
   EXPECT_EQ(Value("refrain_steps_total"), "1000");
   EXPECT_EQ(Value("refrain_steps_without_memory_total"), "3");
   EXPECT_EQ(Vllm("num_preemptions_total"), "22");
   EXPECT_EQ(Vllm("corrupted_requests_total"), "5");
+  EXPECT_EQ(Value("refrain_device_step_seconds_total"), "2.5");
+  EXPECT_EQ(Value("refrain_device_idle_seconds_total"), "0.5");
+  EXPECT_EQ(Value("refrain_device_unrecorded_steps_total"), "7");
 }
 
 TEST_F(MetricsTest, TellsWhoWaitsForWhat) {
