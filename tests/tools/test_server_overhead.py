@@ -65,6 +65,29 @@ def test_a_server_that_does_not_come_up_is_stopped(load_tool, monkeypatch, tmp_p
     assert stopped == ["refraind_fake"]
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_sends_take_alone_is_told_for_each_number_of_threads(load_tool, monkeypatch, status):
+    tool, asked = load_tool("server_overhead"), []
+
+    def run(command, **_):
+        asked.append(command[1:])
+        return types.SimpleNamespace(returncode=status, stdout=(
+            '{"p50_us":160.4,"p99_us":557.2,"within_200_us":0.7084}'))
+
+    monkeypatch.setattr(tool.subprocess, "run", run)
+    monkeypatch.setattr(tool.os, "cpu_count", lambda: 2)
+    options = types.SimpleNamespace(rate=10_000, users=64, seconds=4)
+    if status != 0:
+        with pytest.raises(tool.servers.load.RequestError, match="send_floor ended with 1"):
+            tool.measure_floors(options)
+        return
+    assert [str(floor) for floor in tool.measure_floors(options)] == [
+        f"Sends alone, {threads} thread{'s'[:threads - 1]}: p50 160 us, p99 557 us, 70.84% within "
+        "200 us." for threads in (1, 2)]
+    assert asked == [["--connections=64", f"--threads={threads}", "--steps-per-s=156",
+                      "--steps=624"] for threads in (1, 2)]
+
+
 # What of the load client's requests runs, the server knows.
 @pytest.mark.parametrize("gauge, ends_at_look, most", [
     ([7, 64, 8], None, 64), ([64, 7, 8], None, 64), ([64, 99], 1, 64), ([64], 0, 0)])
