@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/json.h"
-#include "server/openai/chat_messages.h"
+#include "server/openai/answer_form.h"
 #include "server/openai/field_reader.h"
 
 namespace refrain::server::rpc {

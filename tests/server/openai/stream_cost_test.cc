@@ -88,13 +88,16 @@ TEST_P(StreamCostTest, TokensThatWaitTogetherAreOneWakeupAndOnePart) {
   for (int32_t i = 0; i < kTokens; ++i) stream_->Push(BatchOf(1));
   EXPECT_EQ(wakeups_, 1);
   SendPart();
-  EXPECT_EQ(CountEvents(bytes_), kTokens);
+  // A response's own begin, and that of its message and its text.
+  const int64_t first = GetParam() == Endpoint::kResponses ? 4 : 0;
+  EXPECT_EQ(CountEvents(bytes_), kTokens + first);
   SendPart();
   EXPECT_EQ(bytes_, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Endpoints, StreamCostTest,
-                         ::testing::Values(Endpoint::kCompletions, Endpoint::kChatCompletions));
+                         ::testing::Values(Endpoint::kCompletions, Endpoint::kChatCompletions,
+                                           Endpoint::kResponses));
 
 }  // namespace
 }  // namespace refrain::server::openai
