@@ -49,6 +49,8 @@ class AnswerFormat {
   void SetMisses(std::vector<std::optional<engine::CacheMiss>> misses) {
     misses_ = std::move(misses);
   }
+  // The same of the tokens of thoughts, where the model's template has any.
+  void SetReasoningTokens(int64_t tokens) { reasoning_tokens_ = tokens; }
 
   // Which readers of events pass over.
   static std::string_view PingComment() { return ": ping\n\n"; }
@@ -56,9 +58,11 @@ class AnswerFormat {
  protected:
   // The members of a usage that tell of the prompt's place in the cache, without their braces.
   void AppendCacheUsage(const engine::Usage& usage, std::string* out) const;
+  std::optional<int64_t> reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
   std::vector<std::optional<engine::CacheMiss>> misses_;  // [prompts]
+  std::optional<int64_t> reasoning_tokens_;               // none: not told
 };
 
 }  // namespace refrain::server::openai

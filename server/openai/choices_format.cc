@@ -51,7 +51,16 @@ void ChoicesFormat::AppendUsage(const engine::Usage& usage, std::string* out) co
            ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
            ",\"prompt_tokens_details\":{");
   AppendCacheUsage(usage, out);
-  out->append("}}");
+  out->append("}");
+  if (reasoning_tokens().has_value()) {
+    ConcatTo(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":", *reasoning_tokens(), "}");
+  }
+  out->append("}");
+}
+
+void ChoicesFormat::AppendReasoning(std::string_view reasoning, std::string* out) {
+  out->append("\"reasoning_content\":");
+  AppendJsonString(reasoning, out);
 }
 
 void ChoicesFormat::AppendFinish(std::optional<engine::FinishReason> finish, bool called,
@@ -122,8 +131,13 @@ void ChoicesFormat::AppendDelta(const TextPiece& piece, std::string* out) {
     out->append("\"role\":\"assistant\"");
     comma = ",";
   }
+  if (!piece.reasoning.empty()) {
+    out->append(comma);
+    AppendReasoning(piece.reasoning, out);
+    comma = ",";
+  }
   const bool only_call = piece.text.empty() && piece.call.has_value();
-  if (!piece.text.empty() || piece.first) {
+  if (!piece.text.empty() || (piece.first && piece.reasoning.empty())) {
     ConcatTo(out, comma, "\"content\":");
     comma = ",";
     if (only_call) {
@@ -144,7 +158,8 @@ void ChoicesFormat::AppendEvents(int32_t choice, TextPiece& piece,
                                  const std::optional<engine::Usage>& usage, std::string* out) {
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   constexpr size_t kMostMembersBytes = 200;  // without log-probabilities
-  const size_t bytes = event_head_.size() + piece.text.size() + kMostMembersBytes;
+  const size_t bytes =
+      event_head_.size() + piece.text.size() + piece.reasoning.size() + kMostMembersBytes;
   if (out->capacity() - out->size() < bytes) {
     out->reserve(std::max(out->size() + bytes, 2 * out->capacity()));
   }
@@ -197,6 +212,7 @@ void ChoicesFormat::AppendFailure(const ApiError& error, const engine::Usage& /*
 void ChoicesFormat::Keep(int32_t choice, TextPiece piece) {
   choices_.resize(text_offsets_.size());
   WholeChoice& whole = choices_[choice];
+  whole.reasoning += piece.reasoning;
   whole.text += piece.text;
   if (piece.call.has_value()) AppendToCalls(*piece.call, &whole.calls);
   whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
@@ -231,6 +247,10 @@ std::string ChoicesFormat::TakeWhole(const std::vector<PromptTokens>& prompts,
         AppendJsonString(choice.text, &body);
       }
       body.append(",\"refusal\":null");
+      if (!choice.reasoning.empty()) {
+        body.append(",");
+        AppendReasoning(choice.reasoning, &body);
+      }
       if (!choice.calls.empty()) {
         body.append(",");
         AppendToolCalls(choice.calls, &body);

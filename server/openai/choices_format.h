@@ -19,6 +19,7 @@ namespace refrain::server::openai {
 
 // One choice of an answer that is sent as a whole.
 struct WholeChoice {
+  std::string reasoning;
   std::string text;
   std::vector<ToolCall> calls;
   std::vector<TokenDetails> tokens;
@@ -61,6 +62,7 @@ class ChoicesFormat final : public AnswerFormat {
 
  private:
   void AppendHead(bool chunk, std::string* out) const;
+  static void AppendReasoning(std::string_view reasoning, std::string* out);
   void AppendUsage(const engine::Usage& usage, std::string* out) const;
   static void AppendDelta(const TextPiece& piece, std::string* out);
   static void AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out);

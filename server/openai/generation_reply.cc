@@ -88,11 +88,14 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       .shown = {.skip_special = output_.skip_special,
                 .tools = output_.tools,
                 .parallel_tool_calls = output_.parallel_tool_calls,
-                .stream_tool_calls = stream_events_}};
+                .stream_tool_calls = stream_events_,
+                .reasoning = output_.reasoning,
+                .include_reasoning = output_.include_reasoning}};
   for (auto& stream : parts.streams) {
     const bool shows_ids = stream_events_ && output_.token_ids;
     prompts_.push_back(
         {.stream = std::move(stream),
+         .may_think = output_.reasoning != engine::ReasoningFormat::kNone,
          .to_begin = shows_ids ? static_cast<size_t>(choices_per_prompt_) : size_t{0}});
     for (int32_t i = 0; i < choices_per_prompt_; ++i) {
       texts_.emplace_back(parts.tokenizer, options);
@@ -218,6 +221,7 @@ std::optional<size_t> GenerationReply::ReadStreams() {
     prompt.next = 0;
     prompt.finished = prompt.batch.finished;
     prompt.usage = prompt.batch.usage;
+    if (prompt.may_think) StartChoices(i);
     if (!first_token_ms_.has_value() && prompt.batch.has_generated()) {
       const std::chrono::duration<double, std::milli> passed =
           std::chrono::steady_clock::now() - begin_;
@@ -233,6 +237,17 @@ std::optional<size_t> GenerationReply::ReadStreams() {
   }
   if (output_.cache_report) ReportMisses();
   return std::nullopt;
+}
+
+// With the first tokens: before, the prompt may not have been rendered.
+void GenerationReply::StartChoices(size_t prompt) {
+  PromptState& state = prompts_[prompt];
+  if (state.taken()) return;
+  state.may_think = false;
+  const size_t base = prompt * static_cast<size_t>(choices_per_prompt_);
+  for (size_t i = base; i < base + choices_per_prompt_; ++i) {
+    texts_[i].SetReasoningStart(state.batch.reasoning);
+  }
 }
 
 absl::Status GenerationReply::HoldWhole() {
@@ -337,6 +352,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
         part.due_since = std::min(part.due_since.value_or(*sampled), *sampled);
       }
       TakeBatch(next_prompt_, &bytes);
+      if (continuous_usage_) ReportReasoning();
       ShowPieces(next_prompt_, usage, &part.body);
       if (!prompt.taken()) break;
       FreeIfTaken(&prompt);
@@ -352,6 +368,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
     for (size_t i = 0; i < prompts_.size(); ++i) {
       if (!prompts_[i].batch.status.ok()) return failed_behind(i);
     }
+    ReportReasoning();
     format_->AppendEnd(TotalUsage(), &part.body);
   }
   if (!part.body.empty() && !head_sent_) {
@@ -370,6 +387,7 @@ http::ReplyPart GenerationReply::MakeWhole() {
     if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
   }
   if (!AllFinished()) return {};
+  ReportReasoning();
   http::ReplyPart part;
   part.last = true;
   part.head.emplace();
@@ -455,6 +473,13 @@ void GenerationReply::ReportMisses() {
     misses.push_back(prompt.usage.miss);
   }
   format_->SetMisses(std::move(misses));
+}
+
+void GenerationReply::ReportReasoning() {
+  if (output_.reasoning == engine::ReasoningFormat::kNone) return;
+  int64_t tokens = 0;
+  for (const ChoiceText& text : texts_) tokens += text.reasoning_tokens();
+  format_->SetReasoningTokens(tokens);
 }
 
 engine::Usage GenerationReply::TotalUsage() const {

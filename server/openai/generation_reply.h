@@ -69,6 +69,7 @@ class GenerationReply final : public http::Reply {
     engine::Usage usage;
     engine::StreamBatch batch;  // read last
     size_t next = 0;            // of its tokens, those before are taken
+    bool may_think = false;     // its choices have not been told where it left the model
     // Where events show the prompt's ids: its choices that have not begun, and those of them that
     // the batch has tokens of.
     size_t to_begin = 0;
@@ -100,6 +101,8 @@ class GenerationReply final : public http::Reply {
   // Once all have begun the prompt's ids are freed.
   void NoteBegun(size_t prompt);
   void ReportMisses();
+  void StartChoices(size_t prompt);
+  void ReportReasoning();
   engine::Usage TotalUsage() const;
   bool AllFinished() const;
   bool AllTaken() const;

@@ -25,7 +25,9 @@ constexpr char kSchemas[] = R"(
  "required":["reason","at_token","evicted_tokens"],
  "properties":{"reason":{"enum":["never_seen","diverged","evicted","truncated","disabled"]},
  "at_token":{"type":"integer","minimum":0},
- "evicted_tokens":{"type":"integer","minimum":0}}}}}}}},
+ "evicted_tokens":{"type":"integer","minimum":0}}}}}},
+ "completion_tokens_details":{"type":"object","required":["reasoning_tokens"],
+ "properties":{"reasoning_tokens":{"type":"integer","minimum":0}}}}},
 "StopReason":{"type":["string","integer","null"]},
 "TokenIds":{"type":"array","items":{"type":"integer","minimum":0}},
 "PromptLogprobs":{"type":"array","items":{"type":["object","null"],"additionalProperties":
@@ -60,6 +62,7 @@ constexpr char kSchemas[] = R"(
  "finish_reason":{"enum":["stop","length","tool_calls"]},
  "message":{"type":"object","required":["role","content","refusal"],"properties":{
  "role":{"const":"assistant"},"content":{"type":["string","null"]},"refusal":{"type":"null"},
+ "reasoning_content":{"type":"string"},
  "tool_calls":{"type":"array","items":{"$ref":"#/components/schemas/ToolCall"}}}},
  "logprobs":{"type":["object","null"],"required":["content","refusal"]},
  "token_ids":{"$ref":"#/components/schemas/TokenIds"}}}}}},

@@ -144,6 +144,8 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   RefuseChatTemplate(fields);
   RefuseFunctions(fields);
   call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  call->output.reasoning = limits.reasoning;
+  call->output.include_reasoning = fields.Bool("include_reasoning").value_or(true);
   for (const char* name : {"verbosity", "modalities"}) fields.Ignore(name);
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "engine/text/reasoning_format.h"
 #include "engine/text/tool_format.h"
 #include "server/json.h"
 #include "server/request_limits.h"
@@ -32,6 +33,9 @@ struct OutputOptions {
   bool cache_report = false;               // usage tells why a miss was a miss
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // in which calls are looked for
   bool parallel_tool_calls = true;
+  // In which thoughts are told apart from the answer.
+  engine::ReasoningFormat reasoning = engine::ReasoningFormat::kNone;
+  bool include_reasoning = true;  // false: they are left out
 };
 
 // One HTTP request for generated text, understood and checked.
