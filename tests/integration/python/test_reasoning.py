@@ -19,7 +19,7 @@ TEMPLATE = r"""
 {%- endfor %}
 {{- '\nQ: Count.\nA:' }}
 {%- if thought == 'opened' %}{{ ' <think>\n' }}{% endif %}
-{%- if thought == 'closed' %}{{ ' <think>\none two three\n</think>\n\n' }}{% endif %}
+{%- if thought == 'closed' %}{{ ' <think>\none two three\n</think>' }}{% endif %}
 """
 MESSAGES = [{"role": "user", "content": "Hi"}]
 OPENED = {"chat_template_kwargs": {"thought": "opened"}}
@@ -74,7 +74,7 @@ def test_a_thought_is_told_apart_however_it_was_opened(client, extra):
 def test_a_prompt_that_closes_the_thought_leaves_none(client):
     response = ask(client, extra_body=CLOSED)
     message = response.choices[0].message
-    assert message.content == ANSWER
+    assert message.content == f"\n\n{ANSWER}"
     assert not hasattr(message, "reasoning_content")
     assert response.usage.completion_tokens_details.reasoning_tokens == 0
 
