@@ -124,7 +124,9 @@ TEST(RequestReader, ShowsWhatAnAssistantThought) {
   ASSERT_TRUE(read.ok()) << read.status();
   const auto& messages = std::get<engine::ChatPrompt>(read->request.prompt).input.messages;
   EXPECT_EQ(messages.AsList()[0].AsMap().FindOrNull("reasoning_content"), nullptr);
-  EXPECT_EQ(messages.AsList()[1].AsMap().FindOrNull("reasoning_content")->AsString(), "Hm.");
+  const auto* const shown = messages.AsList()[1].AsMap().FindOrNull("reasoning_content");
+  ASSERT_NE(shown, nullptr);
+  EXPECT_EQ(shown->AsString(), "Hm.");
 }
 
 TEST(RequestReader, KeepsAPromptThatIsExpectedAgain) {

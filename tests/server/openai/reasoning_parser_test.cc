@@ -102,6 +102,8 @@ const Case kCases[] = {
     {"Characters", kInside, "né é</think>日本", {"né é", "日本"}},
 };
 
+void PrintTo(const Case& one, std::ostream* out) { *out << one.generated; }
+
 class ReasoningParserTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ReasoningParserTest, FindsTheThoughtInTheWholeText) {
