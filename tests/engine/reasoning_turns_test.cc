@@ -101,7 +101,7 @@ class ReasoningTurnsTest : public ::testing::TestWithParam<bool> {
   const bool opens_ = GetParam();
   const std::string generated_ =
       std::string(opens_ ? "" : "<think>\n") +
-      "  Uncommonly hard. \nLet me see.\n</think>\n\nI look it up: <tool_call>";
+      "  Uncommonly hard.\nLet me see. \n</think>\n\nI look it up: <tool_call>";
   std::unique_ptr<Tokenizer> tokenizer_ = SmolLm2Tokenizer();
   std::unique_ptr<ChatTemplate> template_ = *ChatTemplate::Create(kTemplate, "", "");
   TurnMemory memory_;
