@@ -12,10 +12,11 @@ constexpr std::string_view kPythonTag = "<|python_tag|>";
 // In front of what still is a call, and as much behind its tag: as the parser of calls has it.
 constexpr size_t kMostSpaceBytes = 1024;
 
-bool SaysHermesCall(const Tokenizer& tokenizer, std::span<const kvcache::TokenId> ids) {
+bool SaysHermesCall(const Tokenizer& tokenizer, std::span<const kvcache::TokenId> ids,
+                    ReasoningStart reasoning) {
   std::string text;
   for (const kvcache::TokenId id : ids) text += tokenizer.TokenBytes(id);
-  return text.find(kHermesOpen) != std::string::npos;
+  return WithoutReasoning(text, reasoning).find(kHermesOpen) != std::string_view::npos;
 }
 
 bool IsSpace(char byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
@@ -47,7 +48,8 @@ kvcache::AnswerEnd AnswerEndOf(const AnswerForm& form, FinishReason reason,
                                std::span<const kvcache::TokenId> generated) {
   using kvcache::AnswerEnd;
   if (!form.is_turn || reason != FinishReason::kStop) return AnswerEnd::kOther;
-  const bool calls = form.calls == ToolFormat::kHermes   ? SaysHermesCall(tokenizer, generated)
+  const bool calls = form.calls == ToolFormat::kHermes
+                         ? SaysHermesCall(tokenizer, generated, form.reasoning)
                      : form.calls == ToolFormat::kLlama3 ? IsLlama3Call(tokenizer, generated)
                                                          : false;
   if (calls) return AnswerEnd::kToolCalls;

@@ -132,10 +132,20 @@ absl::Status CutAtPlaceOfText(RenderedChat* rendered) {
   return absl::OkStatus();
 }
 
+ReasoningStart StartBehindTemplate(const RenderedChat& rendered) {
+  const std::vector<TextSpan>& spans = rendered.content_spans;
+  return ReasoningStartOf(rendered.text, spans.empty() ? 0 : spans.back().end_byte);
+}
+
 }  // namespace
 
 absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat) {
-  if (!chat.continue_final_message) return chat_template.Render(chat.input);
+  const bool may_think = chat_template.reasoning_format() != ReasoningFormat::kNone;
+  if (!chat.continue_final_message) {
+    absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input);
+    if (rendered.ok() && may_think) rendered->reasoning = StartBehindTemplate(*rendered);
+    return rendered;
+  }
   const std::optional<std::string_view> content = FinalContent(chat);
   if (!content.has_value()) {
     return absl::InvalidArgumentError(
@@ -149,6 +159,10 @@ absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template,
   absl::Status status =
       says_nothing ? CutAtPlaceOfText(&*rendered) : CutBehindFinalMessage(continued, &*rendered);
   if (!status.ok()) return status;
+  if (may_think) {
+    rendered->reasoning =
+        says_nothing ? StartBehindTemplate(*rendered) : ReasoningStartWithin(continued);
+  }
   return rendered;
 }
 

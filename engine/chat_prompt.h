@@ -10,7 +10,8 @@ namespace refrain::engine {
 // A conversation as the template shows it, cut behind the last message's text where that is to be
 // continued. Takes what `chat` holds. Pure; any thread. INVALID_ARGUMENT for what the template
 // refuses, and for a message that cannot be continued: one without text, or of which the template
-// does not show where its text ends.
+// does not show where its text ends. Where the template has thoughts, `reasoning` tells whether one
+// has been opened for the answer: by what the template ends with, or by the message's text.
 absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat);
 
 }  // namespace refrain::engine

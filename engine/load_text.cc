@@ -88,7 +88,8 @@ absl::Status LoadTemplate(const ModelOptions& options, TokenizerSpec& spec, Engi
   absl::StatusOr<std::unique_ptr<ChatTemplate>> made =
       ChatTemplate::Create({.source = std::move(spec.chat_template),
                             .named = std::move(spec.named_chat_templates),
-                            .tokens = std::move(spec.template_tokens)});
+                            .tokens = std::move(spec.template_tokens),
+                            .finds_reasoning = options.finds_reasoning});
   if (made.ok() && !(*made)->shows_messages()) {
     made = absl::NotFoundError(
         absl::StrCat("the chat template is ", name, ", which shows the model no message"));

@@ -22,6 +22,8 @@ struct ModelOptions {
   // Where requests leave sampling parameters out, those that the model's files ask for; else
   // OpenAI's.
   bool own_sampling_defaults = true;
+  // What a model thinks is told apart from its answers, where its template shows how it thinks.
+  bool finds_reasoning = true;
   SecondCopyOption second_copy = SecondCopyOption::kAuto;
 };
 

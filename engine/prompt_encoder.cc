@@ -97,6 +97,8 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* 
   }
   absl::StatusOr<PromptText> text = RenderText(&in);
   if (!text.ok()) return text.status();
+  request->answers.reasoning = text->reasoning;
+  if (request->stream != nullptr) request->stream->SetReasoningStart(text->reasoning);
   if (!request->only_tokenize && !in.keep_prompt_tokens.has_value()) {
     if (absl::Status status = CheckText(*text); !status.ok()) return status;
   }
@@ -123,6 +125,7 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
   const EncodeOptions options = SafeEncodeOptions(*rendered);
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};
   prompt.plain_spans.assign(options.plain_spans.begin(), options.plain_spans.end());
+  prompt.reasoning = rendered->reasoning;
   prompt.text = std::move(rendered->text);
   return prompt;
 }

@@ -23,6 +23,7 @@ struct PromptText {
   bool parse_special = false;
   std::optional<bool> add_bos;
   std::vector<TextSpan> plain_spans;
+  ReasoningStart reasoning = ReasoningStart::kBehind;
 };
 
 // What a request may be at most.

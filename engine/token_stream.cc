@@ -45,6 +45,7 @@ StreamBatch TokenStream::Read() {
   batch.finished = pending_.finished;
   batch.status = pending_.status;
   batch.usage = pending_.usage;
+  batch.reasoning = pending_.reasoning;
   batch.first_sampled = std::exchange(pending_.first_sampled, std::nullopt);
   end_was_read_ = pending_.finished;
   wakeup_is_due_ = false;
@@ -124,6 +125,7 @@ StreamBatch TokenStream::Cut(absl::Status status) {
     if (cut()) return dropped;
     std::swap(dropped, pending_);
     pending_.usage = dropped.usage;
+    pending_.reasoning = dropped.reasoning;
     pending_.finished = true;
     pending_.status = std::move(status);
     waiting_bytes_ = 0;
@@ -178,6 +180,11 @@ void TokenStream::Push(StreamBatch batch) {
     WakeUp();
   }
   if (crowded != nullptr) crowded->MakeRoom();
+}
+
+void TokenStream::SetReasoningStart(ReasoningStart start) {
+  MutexLock lock(mutex_);
+  pending_.reasoning = start;
 }
 
 void TokenStream::Finish(absl::Status status) {

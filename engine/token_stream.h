@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/annotated_mutex.h"
 #include "engine/stream_memory.h"
+#include "engine/text/reasoning_format.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -92,6 +93,8 @@ struct StreamBatch {
   bool finished = false;  // every choice has ended; nothing comes after this batch
   absl::Status status;    // of a finished stream: OK, or why it failed
   Usage usage;            // up to now
+  // In each batch that is read: TokenStream::SetReasoningStart's.
+  ReasoningStart reasoning = ReasoningStart::kBehind;
   // When the step that gave the first of the generated tokens had been computed; absent without
   // any, or from an engine that does not say.
   std::optional<std::chrono::steady_clock::time_point> first_sampled;
@@ -158,6 +161,8 @@ class TokenStream {
   // Appends the batch's tokens and ends, replaces the usage. After a batch with `finished` further
   // ones are ignored.
   void Push(StreamBatch batch);
+  // Where the prompt leaves the model; before anything is pushed.
+  void SetReasoningStart(ReasoningStart start);
   // Push of a batch that only ends the stream; the usage stays.
   void Finish(absl::Status status);
   // `on_cancel` is called once, on the thread of the first Cancel; set before the stream is handed

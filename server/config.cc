@@ -298,6 +298,7 @@ engine::EngineOptions Config::EngineOptions() const {
   options.model.served_name = text("model.served_name");
   options.model.chat_template_file = text("model.chat_template_file");
   options.model.own_sampling_defaults = text("model.sampling_defaults") == "model";
+  options.model.finds_reasoning = text("model.reasoning") == "auto";
   const std::string& second_copy = text("model.second_copy");
   options.model.second_copy = second_copy == "on"    ? engine::SecondCopyOption::kOn
                               : second_copy == "off" ? engine::SecondCopyOption::kOff

@@ -8,6 +8,7 @@
 
 #include "engine/request.h"
 #include "engine/text/message_form.h"
+#include "engine/text/reasoning_format.h"
 #include "engine/text/tool_format.h"
 #include "engine/text/utf8.h"
 #include "server/concat.h"
@@ -39,6 +40,7 @@ struct ModelLimits {
   int32_t max_beams = 64;                                // engine.max_sequences
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // of the model's chat template
   engine::MessageForms message_forms;                    // the same one's
+  engine::ReasoningFormat reasoning = engine::ReasoningFormat::kNone;  // the same one's
   size_t max_prompts = SIZE_MAX;  // of one call: limits.queued_requests, or some would never enter
   size_t max_conversation_bytes = SIZE_MAX;  // of memory: limits.bodies_bytes, which bounds all
   engine::SamplingParams sampling;  // where a request says nothing of it; not for beam search

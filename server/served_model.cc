@@ -21,6 +21,7 @@ ModelLimits LimitsOf(const engine::Engine& engine, int32_t max_choices, int32_t 
   if (const engine::ChatTemplate* chat = engine.chat_template(); chat != nullptr) {
     limits.tools = chat->tool_format();
     limits.message_forms = chat->message_forms();
+    limits.reasoning = chat->reasoning_format();
   }
   return limits;
 }

@@ -79,6 +79,7 @@ absl::StatusOr<ChatTemplate::Variant> ChatTemplate::MakeVariant(std::string_view
   };
   variant.shows_messages = ShowsMessages(render);
   variant.tool_format = DetectToolFormat(source);
+  if (finds_reasoning_) variant.reasoning_format = DetectReasoningFormat(source);
   if (variant.tool_format != ToolFormat::kNone && !ShowsTools(render)) {
     variant.reads_xml_tools = source.find(kXmlTools) != std::string_view::npos;
     if (!variant.reads_xml_tools || !ShowsTools(render)) variant.tool_format = ToolFormat::kNone;
@@ -108,12 +109,22 @@ ToolFormat ChatTemplate::tool_format() const {
   return chat_.has_value() ? chat_->tool_format : ToolFormat::kNone;
 }
 
+ReasoningFormat ChatTemplate::reasoning_format() const {
+  for (const std::optional<Variant>* variant : {&chat_, &tool_use_}) {
+    if (variant->has_value() && (*variant)->reasoning_format != ReasoningFormat::kNone) {
+      return (*variant)->reasoning_format;
+    }
+  }
+  return ReasoningFormat::kNone;
+}
+
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(const ChatTemplateSpec& spec) {
   if (spec.source.empty() && spec.named.empty()) {
     return absl::NotFoundError("the model has no chat template");
   }
   std::unique_ptr<ChatTemplate> chat(new ChatTemplate);
   chat->tokens_ = spec.tokens;
+  chat->finds_reasoning_ = spec.finds_reasoning;
   // Templates add these to strings without asking whether they are there.
   for (const char* name : {"bos_token", "eos_token"}) chat->tokens_.try_emplace(name);
   if (!spec.source.empty()) {

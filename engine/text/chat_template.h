@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/text/jinja/value.h"
 #include "engine/text/message_form.h"
+#include "engine/text/reasoning_format.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tool_format.h"
 
@@ -34,6 +35,7 @@ struct RenderedChat {
   // The bytes of `text` that came from the request (messages, tools, extra), not from the template.
   // The names of the usual roles count as the template's.
   std::vector<TextSpan> content_spans;
+  ReasoningStart reasoning = ReasoningStart::kBehind;  // RenderChatPrompt's
 };
 
 // The texts that a model has for its chats, as its files say them.
@@ -44,6 +46,7 @@ struct ChatTemplateSpec {
   std::map<std::string, std::string> named;
   // Of templates' variables `bos_token`, `pad_token` and the like.
   std::map<std::string, std::string> tokens;
+  bool finds_reasoning = true;  // false: reasoning_format() is kNone, whatever the texts say
 };
 
 // A model's own chat template.
@@ -82,6 +85,8 @@ class ChatTemplate {
   bool shows_messages() const;
   // Of conversations with tools.
   ToolFormat tool_format() const;
+  // What its answers may begin with.
+  ReasoningFormat reasoning_format() const;
   // For the log where something is not as the model's files say, else "".
   const std::string& warning() const { return warning_; }
   // How messages are to be made for it.
@@ -94,6 +99,7 @@ class ChatTemplate {
     bool shows_messages = true;
     bool reads_xml_tools = false;  // and not `tools`
     ToolFormat tool_format = ToolFormat::kNone;
+    ReasoningFormat reasoning_format = ReasoningFormat::kNone;
     MessageForm form;
   };
 
@@ -108,6 +114,7 @@ class ChatTemplate {
   std::string names_;  // of the named templates, for a message
   std::string warning_;
   absl::Status unusable_;
+  bool finds_reasoning_ = true;
   std::map<std::string, std::string> tokens_;
 };
 

@@ -57,6 +57,9 @@ void AnswerWriter::Take(engine::StreamBatch batch) {
   DropBatch();
   batch_ = std::move(batch);
   next_ = 0;
+  if (started_ || drained()) return;
+  started_ = true;
+  for (openai::ShownText& text : texts_) text.SetReasoningStart(batch_.reasoning);
 }
 
 bool AnswerWriter::Fill(v1::GenerateResponse* message) {
@@ -84,6 +87,11 @@ void AnswerWriter::FillUsage(const engine::Usage& usage, v1::Usage* out) const {
   out->set_prompt_tokens(usage.prompt_tokens);
   out->set_cached_tokens(usage.cached_tokens);
   out->set_completion_tokens(usage.completion_tokens);
+  if (options_.shown.reasoning != engine::ReasoningFormat::kNone) {
+    int32_t tokens = 0;
+    for (const openai::ShownText& text : texts_) tokens += text.reasoning_tokens();
+    out->set_reasoning_tokens(tokens);
+  }
   if (!options_.cache_report || !usage.miss.has_value()) return;
   v1::CacheMiss* const miss = out->mutable_cache_miss();
   miss->set_reason(ReasonOf(usage.miss->reason));
@@ -115,8 +123,8 @@ void AnswerWriter::AddToken(const engine::TokenEvent& event, v1::ChoiceDelta* de
   if (options_.logprobs) *delta->add_logprobs() = LogprobOf(event);
 }
 
-void AnswerWriter::AddShown(const openai::ToolCallParser::Output& output,
-                            v1::ChoiceDelta* delta) const {
+void AnswerWriter::AddShown(const openai::ShownText::Output& output, v1::ChoiceDelta* delta) const {
+  if (!output.reasoning.empty()) delta->mutable_reasoning()->append(output.reasoning);
   delta->mutable_text()->append(output.text);
   for (const openai::ToolCallDelta& call : output.calls) {
     const int last = delta->tool_calls_size() - 1;
@@ -157,8 +165,9 @@ v1::TokenLogprob AnswerWriter::LogprobOf(const engine::TokenEvent& event) const 
 
 void AnswerWriter::AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta) {
   openai::ShownText& text = texts_[static_cast<size_t>(end.choice)];
+  text.CountTokens(end.hidden_tokens.size());
   if (options_.shows_end_token && end.stop_token.has_value()) {
-    AddShown(text.Add({.choice = end.choice, .token = *end.stop_token}), delta);
+    AddShown(text.AddEnd(*end.stop_token), delta);
   }
   AddShown(text.End(), delta);
   for (const engine::TokenId token : end.hidden_tokens) {

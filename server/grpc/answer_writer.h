@@ -46,7 +46,7 @@ class AnswerWriter {
   v1::TokenLogprob LogprobOf(const engine::TokenEvent& event) const;
   v1::ChoiceDelta* DeltaOf(int32_t choice, v1::GenerateResponse* message);
   void AddToken(const engine::TokenEvent& event, v1::ChoiceDelta* delta);
-  void AddShown(const openai::ToolCallParser::Output& output, v1::ChoiceDelta* delta) const;
+  void AddShown(const openai::ShownText::Output& output, v1::ChoiceDelta* delta) const;
   void AddEnd(const engine::ChoiceEnd& end, v1::ChoiceDelta* delta);
 
   const engine::Tokenizer* const tokenizer_;
@@ -55,7 +55,8 @@ class AnswerWriter {
   std::vector<openai::ShownText> texts_;  // [num_choices]
   std::vector<int> delta_indexes_;        // [num_choices] in the message, -1 = none
   engine::StreamBatch batch_;
-  size_t next_ = 0;  // into batch_.tokens
+  size_t next_ = 0;       // into batch_.tokens
+  bool started_ = false;  // texts_ have been told where the prompt left the model
 };
 
 }  // namespace refrain::server::rpc

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/json.h"
-#include "server/openai/chat_messages.h"
+#include "server/openai/answer_form.h"
 #include "server/openai/field_reader.h"
 
 namespace refrain::server::rpc {
@@ -49,6 +49,7 @@ Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complain
   message["content"] = in.content();
   if (in.has_name()) message["name"] = in.name();
   if (in.has_tool_call_id()) message["tool_call_id"] = in.tool_call_id();
+  if (in.has_reasoning()) message["reasoning_content"] = in.reasoning();
   AddJson(in.tool_calls_json(), "tool_calls_json", &message, "tool_calls", all, complaint);
   return message;
 }
@@ -86,6 +87,8 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   openai::FieldReader fields(body, "");
   *conversation_bytes = openai::ReadChatMessages(fields, choice, complaint.limits(), &prompt);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
+  shown->reasoning = complaint.limits().reasoning;
+  shown->include_reasoning = in.has_include_reasoning() ? in.include_reasoning() : true;
   if (!prompt.may_call_tools) return prompt;
   shown->tools = complaint.limits().tools;
   shown->parallel_tool_calls = in.has_parallel_tool_calls() ? in.parallel_tool_calls() : true;

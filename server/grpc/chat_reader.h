@@ -8,9 +8,9 @@
 
 namespace refrain::server::rpc {
 
-// Reads a message's member `chat` into a prompt, and how its tool calls are to be found in the
-// answer. It is checked where those of HTTP are, so that a template sees the same. What is wrong is
-// recorded in `complaint`. Inside grpc/ only. Pure.
+// Reads a message's member `chat` into a prompt, and how its thought and tool calls are to be found
+// in the answer. It is checked where those of HTTP are, so that a template sees the same. What is
+// wrong is recorded in `complaint`. Inside grpc/ only. Pure.
 engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::Options* shown,
                                   size_t* conversation_bytes, Complaint& complaint);
 

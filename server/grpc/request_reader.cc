@@ -260,9 +260,11 @@ void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, Gene
   answer.continuous_usage = in.continuous_usage();
 }
 
-// A prompt that explains tools shows what calls look like.
+// A prompt that explains tools shows what calls look like, and a thought begins behind it.
 void LeaveEchoAsItIs(AnswerOptions* answer) {
-  if (answer->echo) answer->shown.tools = engine::ToolFormat::kNone;
+  if (!answer->echo) return;
+  answer->shown.tools = engine::ToolFormat::kNone;
+  answer->shown.reasoning = engine::ReasoningFormat::kNone;
 }
 
 absl::Status CheckModel(const std::string& model, const ModelLimits& limits) {

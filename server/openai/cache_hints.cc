@@ -46,24 +46,27 @@ bool ReadBreakpoint(const Json& part, const std::string& prefix, FieldReader& al
 
 }  // namespace
 
-bool ReadCacheBreakpoints(FieldReader& fields) {
-  const Json* const messages = fields.ArrayOrNull("messages");
-  if (messages == nullptr) return false;
+bool ReadCacheBreakpoints(FieldReader& fields, std::string_view conversation) {
+  const Json* const messages = fields.AnyOrNull(conversation);
+  if (messages == nullptr || !messages->is_array()) return false;
   bool has_any = false;
   for (size_t i = 0; i < messages->size(); ++i) {
     const Json& message = (*messages)[i];
-    if (!message.is_object() || !message.contains("content")) continue;
-    const Json& content = message["content"];
-    if (!content.is_array()) continue;
-    for (size_t j = 0; j < content.size(); ++j) {
-      const std::string prefix = Concat("messages[", i, "].content[", j, "].");
-      has_any = ReadBreakpoint(content[j], prefix, fields) || has_any;
+    if (!message.is_object()) continue;
+    for (const char* const member :
+         {"content", "output"}) {  // the latter: a function's, of `input`
+      const auto parts = message.find(member);
+      if (parts == message.end() || !parts->is_array()) continue;
+      for (size_t j = 0; j < parts->size(); ++j) {
+        const std::string prefix = Concat(conversation, "[", i, "].", member, "[", j, "].");
+        has_any = ReadBreakpoint((*parts)[j], prefix, fields) || has_any;
+      }
     }
   }
   return has_any;
 }
 
-std::optional<bool> ReadCacheHints(FieldReader& fields, bool has_messages) {
+std::optional<bool> ReadCacheHints(FieldReader& fields, std::string_view conversation) {
   fields.Describe("prompt_cache_options",
                   R"({"type":["object","null"],"properties":{)"
                   R"("mode":{"enum":["implicit","explicit",null]},)"
@@ -81,7 +84,7 @@ std::optional<bool> ReadCacheHints(FieldReader& fields, bool has_messages) {
     has_lifetime = ReadLifetime(inner);
     fields.Fail(inner.status());
   }
-  const bool has_breakpoint = has_messages && ReadCacheBreakpoints(fields);
+  const bool has_breakpoint = !conversation.empty() && ReadCacheBreakpoints(fields, conversation);
   if (has_breakpoint) return true;
   if (explicit_alone) return false;
   if (has_lifetime) return true;

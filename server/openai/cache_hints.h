@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPENAI_CACHE_HINTS_H_
 
 #include <optional>
+#include <string_view>
 
 #include "server/openai/field_reader.h"
 
@@ -12,11 +13,13 @@ namespace refrain::server::openai {
 // again; where a breakpoint stands, and how long a lifetime is, makes no difference.
 
 // True: it will come again. False: the client wants no caching, which it says by the mode
-// "explicit" without any breakpoint. Nothing: neither was said. `has_messages`: of a chat.
-std::optional<bool> ReadCacheHints(FieldReader& fields, bool has_messages);
+// "explicit" without any breakpoint. Nothing: neither was said. `conversation`: the field that has
+// the messages, as for ReadCacheBreakpoints; empty: none.
+std::optional<bool> ReadCacheHints(FieldReader& fields, std::string_view conversation);
 
-// Whether a part of `messages` has a breakpoint. What else is wrong with messages is not looked at.
-bool ReadCacheBreakpoints(FieldReader& fields);
+// Whether a part of a message has a breakpoint. `conversation` ("messages") may be an array of
+// objects with `content`, or a function's `output`; what else is wrong with it is not looked at.
+bool ReadCacheBreakpoints(FieldReader& fields, std::string_view conversation);
 
 }  // namespace refrain::server::openai
 

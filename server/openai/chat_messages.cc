@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/concat.h"
+#include "server/openai/text_parts.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -16,7 +17,6 @@ using engine::MessageForm;
 using engine::jinja::Map;
 using engine::jinja::Value;
 
-constexpr size_t kMaxTools = 1024;
 // Of a value of the template language that is a string, a list or a map, with its block of memory;
 // and of each member of a map: its key, its place and that in the index.
 constexpr size_t kStringBytes = 88;
@@ -55,41 +55,6 @@ struct Memory {
     return Concat("would take over ", most, " bytes of memory (limits.bodies_bytes)");
   }
 };
-
-// The member that has the text of a part of this type; null: it is no text. OpenAI's other API, and
-// other servers' answers that clients send back, have names of their own for text.
-const char* TextMemberOrNull(const Json& type) {
-  constexpr const char* kTextParts[][2] = {{"text", "text"},
-                                           {"input_text", "text"},
-                                           {"output_text", "text"},
-                                           {"refusal", "refusal"},
-                                           {"thinking", "thinking"}};
-  for (const auto& [name, member] : kTextParts) {
-    if (type == name) return member;
-  }
-  return nullptr;
-}
-
-// Content parts to one string; false when a part is not text. One that says nothing is left out.
-bool JoinTextParts(const Json& parts, std::string* text) {
-  bool first = true;
-  for (const Json& part : parts) {
-    const Json* content = &part;
-    if (part.is_object()) {
-      const auto type = part.find("type");
-      const char* const member = type != part.end() ? TextMemberOrNull(*type) : nullptr;
-      if (member == nullptr) return false;
-      const auto said = part.find(member);
-      if (said == part.end() || said->is_null()) continue;
-      content = &*said;
-    }
-    if (!content->is_string()) return false;
-    if (!first) text->push_back('\n');
-    first = false;
-    text->append(content->get_ref<const std::string&>());
-  }
-  return true;
-}
 
 // What is wrong inside of one tool call or tool, and where: ".function.name".
 struct Fault {
@@ -354,19 +319,40 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
                               R"({"$ref":"#/components/schemas/Message"}})");
   fields.Describe("tools", R"({"type":["array","null"],"maxItems":1024,"items":)"
                            R"({"$ref":"#/components/schemas/Tool"}})");
-  fields.Describe("documents", R"({"type":["array","null"],"items":{"type":"object"}})");
-  const Json* messages = fields.ArrayOrNull("messages");
-  const Json* tools = fields.ArrayOrNull("tools");
-  const Json* extra = fields.ObjectOrNull("chat_template_kwargs");
-  const Json* documents = fields.ArrayOrNull("documents");
-  const Json* effort = fields.AnyOrNull("reasoning_effort");
-  // Templates compare it with words; of anything else they are not told.
-  if (effort != nullptr && (!effort->is_string() || effort->get_ref<const std::string&>().empty()))
-    effort = nullptr;
+  Conversation conversation;
+  conversation.messages = fields.ArrayOrNull("messages");
+  conversation.tools = fields.ArrayOrNull("tools");
+  conversation.effort = fields.AnyOrNull("reasoning_effort");
+  ReadTemplateFields(fields, &conversation);
+  const Json* const messages = conversation.messages;
   if (messages == nullptr || messages->empty() || messages->size() > kMaxMessages) {
     fields.Refuse("messages", Concat("is required: an array of 1 to ", kMaxMessages, " messages"));
     return 0;
   }
+  return ReadConversation(conversation, fields, choice, limits, prompt);
+}
+
+bool RefusesManyTools(const Json& tools, FieldReader& fields) {
+  constexpr size_t kMaxTools = 1024;
+  if (tools.size() <= kMaxTools) return false;
+  fields.Refuse("tools",
+                Concat("has ", tools.size(), " tools; at most ", kMaxTools, " are accepted"));
+  return true;
+}
+
+void ReadTemplateFields(FieldReader& fields, Conversation* conversation) {
+  fields.Describe("documents", R"({"type":["array","null"],"items":{"type":"object"}})");
+  conversation->variables = fields.ObjectOrNull("chat_template_kwargs");
+  conversation->documents = fields.ArrayOrNull("documents");
+}
+
+size_t ReadConversation(const Conversation& conversation, FieldReader& fields, ToolChoice choice,
+                        const ModelLimits& limits, engine::ChatPrompt* prompt) {
+  const auto& [field, messages, items, tools, extra, documents, any_effort] = conversation;
+  // Templates compare it with words; of anything else they are not told.
+  const bool has_effort = any_effort != nullptr && any_effort->is_string() &&
+                          !any_effort->get_ref<const std::string&>().empty();
+  const Json* const effort = has_effort ? any_effort : nullptr;
   const bool has_tools = tools != nullptr && !tools->empty();
   const bool with_tools = has_tools && limits.tools != engine::ToolFormat::kNone;
   const engine::MessageForms& forms = limits.message_forms;
@@ -376,14 +362,15 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
     if (part != nullptr) memory.bytes += TemplateMemoryOf(*part);
   }
   if (const std::string problem = memory.problem(); !problem.empty()) {
-    fields.Refuse("messages", Concat("and what comes with them ", problem));
+    fields.Refuse(field,
+                  Concat("and what comes with ", field == "messages" ? "them " : "it ", problem));
     return 0;
   }
   Value::List list;
   list.reserve(messages->size());
   for (size_t i = 0; i < messages->size(); ++i) {
     const Json& message = (*messages)[i];
-    const std::string name = Concat("messages[", i, "]");
+    const std::string name = Concat(field, "[", items != nullptr ? (*items)[i] : i, "]");
     if (!message.is_object()) {
       fields.Refuse(name, Concat("must be an object, not ", JsonTypeName(message)));
       return 0;
@@ -395,11 +382,7 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
   input.messages = Value::MakeList(std::move(list));
 
   if (has_tools) {
-    if (tools->size() > kMaxTools) {
-      fields.Refuse("tools",
-                    Concat("has ", tools->size(), " tools; at most ", kMaxTools, " are accepted"));
-      return 0;
-    }
+    if (RefusesManyTools(*tools, fields)) return 0;
     CheckTools(*tools, fields);
     if (!fields.status().ok()) return 0;
     if (with_tools) {

@@ -40,10 +40,14 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
   last_was_prompt_ = event.from_prompt;
   Take(shown_.Add(event));
   if (wants_tokens_) open_.tokens.push_back(DetailsOf(event));
-  if (!open_.text.empty() || open_.call.has_value()) Emit();
+  const bool says_something =
+      !open_.text.empty() || !open_.reasoning.empty() || open_.call.has_value();
+  // What is asked for of hidden tokens does not wait for the end of the thought.
+  if (says_something || (wants_tokens_ && shown_.hides_thought())) Emit();
 }
 
-void ChoiceText::Take(ToolCallParser::Output output) {
+void ChoiceText::Take(ShownText::Output output) {
+  open_.reasoning += output.reasoning;
   open_.text += output.text;
   for (ToolCallDelta& call : output.calls) {
     if (open_.call.has_value()) Emit();
@@ -53,11 +57,13 @@ void ChoiceText::Take(ToolCallParser::Output output) {
 
 void ChoiceText::End(const engine::ChoiceEnd& end) {
   const bool shows_end = shows_end_token_ && end.stop_token.has_value();
-  if (shows_end) Take(shown_.Add({.choice = end.choice, .token = *end.stop_token}));
+  shown_.CountTokens(end.hidden_tokens.size());
+  if (shows_end) Take(shown_.AddEnd(*end.stop_token));
   Take(shown_.End());
   const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() &&
                           !open_.call.has_value() && !ready_.empty();
   if (joins_last) {
+    ready_.back().reasoning += open_.reasoning;
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
     ready_.back().called = shown_.called();
@@ -78,8 +84,12 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
 
 void ChoiceText::Emit() {
   if (first_ && !prefix_.empty()) {
-    ready_.push_back({.text = std::string(prefix_), .first = true});
-    first_ = false;
+    ShownText::Output prefix = shown_.ShowPrefix(prefix_);
+    if (!prefix.reasoning.empty() || !prefix.text.empty()) {
+      ready_.push_back({.reasoning = std::move(prefix.reasoning),
+                        .text = std::move(prefix.text),
+                        .first = std::exchange(first_, false)});
+    }
   }
   open_.first = first_ || open_.first;
   first_ = false;

@@ -26,9 +26,10 @@ struct TokenDetails {
 
 TokenDetails DetailsOf(const engine::TokenEvent& event);
 
-// A piece of a choice's output that can be shown. `text` may be empty in the last piece only,
-// unless tokens are asked for.
+// A piece of a choice's output that can be shown. It says something, but for the last one, and
+// where tokens are asked for.
 struct TextPiece {
+  std::string reasoning;  // what the model thought; in front of `text`
   std::string text;
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
@@ -59,13 +60,17 @@ class ChoiceText {
   // The end travels with the last token, but for an end token, which is a piece of its own.
   void End(const engine::ChoiceEnd& end);
 
+  // ShownText's.
+  void SetReasoningStart(engine::ReasoningStart start) { shown_.SetReasoningStart(start); }
+  int32_t reasoning_tokens() const { return shown_.reasoning_tokens(); }
+
   bool begun() const { return !first_; }
   // What has become ready, in order, until it is cleared; the pieces may be moved from.
   std::span<TextPiece> ready() { return ready_; }
   void ClearReady() { ready_.clear(); }
 
  private:
-  void Take(ToolCallParser::Output parsed);
+  void Take(ShownText::Output output);
   void Emit();
 
   ShownText shown_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "server/error_reply.h"
 #include "server/generation_note.h"
 #include "server/hold_bytes.h"
+#include "server/openai/make_answer_format.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -21,23 +21,23 @@ constexpr size_t kPromptIdBytes = 6;
 constexpr size_t kQuickPromptIdsBytes = 4096 * kPromptIdBytes;
 constexpr size_t kMostWholeBytes = size_t{512} << 20;
 
-ResponseFormat::Answer AnswerOf(const GenerationCall& call, const GenerationReply::Parts& parts) {
-  ResponseFormat::Answer answer;
-  answer.endpoint = call.endpoint;
-  answer.id =
-      Concat(call.endpoint == Endpoint::kCompletions ? "cmpl-" : "chatcmpl-", parts.request_id);
-  answer.model = parts.model;
-  answer.created_unix_s = parts.created_unix_s;
-  answer.output = call.output;
-  answer.output.prefix.clear();
-  answer.choices_per_prompt = call.first().n;
-  answer.null_usage = call.include_usage;
-  const engine::StopParams& stop = call.first().stop;
-  for (const engine::TokenId token : stop.stop_token_ids) {
-    const bool is_own_end = !stop.ignore_eos && parts.tokenizer->IsEndOfGeneration(token);
-    if (!is_own_end) answer.named_ends.push_back(token);
-  }
-  return answer;
+// In how many copies an answer is in memory at its end, 0 where it is not kept: a stream of
+// /v1/responses then tells all of it four times.
+size_t WholeCopies(const GenerationCall& call) {
+  if (!call.stream) return 1;
+  return call.endpoint == Endpoint::kResponses ? 5 : 0;
+}
+
+// What of the request is repeated: kept, and in three events of a stream.
+size_t RepeatedBytes(const GenerationCall& call) {
+  return call.echo.size() * (call.stream ? 4 : 1);
+}
+
+// Of a token as it stands in a whole answer.
+size_t KeptBytes(const engine::TokenEvent& event) {
+  constexpr size_t kTextBytes = 16;
+  constexpr size_t kLogprobBytes = 90;
+  return kTextBytes + (event.logprob.has_value() ? kLogprobBytes * (1 + event.top.size()) : 0);
 }
 
 http::ResponseHead EventStreamHead() {
@@ -58,16 +58,22 @@ std::string_view FieldThatIsTooMuch(std::string_view message) {
 
 }  // namespace
 
+bool GenerationReply::KeepsWhole(const GenerationCall& call) { return WholeCopies(call) > 0; }
+
 GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
     : endpoint_(call.endpoint),
       stream_events_(call.stream),
-      include_usage_(call.include_usage),
+      whole_copies_(WholeCopies(call)),
+      repeated_bytes_(RepeatedBytes(call)),
       continuous_usage_(call.continuous_usage),
       choices_per_prompt_(call.first().n),
       request_id_(parts.request_id),
       log_(parts.log),
-      format_(AnswerOf(call, parts),
-              static_cast<int32_t>(parts.streams.size()) * choices_per_prompt_, parts.tokenizer),
+      format_(MakeAnswerFormat(call, {.request_id = parts.request_id,
+                                      .model = parts.model,
+                                      .created_unix_s = parts.created_unix_s,
+                                      .prompts = parts.streams.size(),
+                                      .tokenizer = parts.tokenizer})),
       output_(call.output),
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
@@ -82,18 +88,20 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       .shown = {.skip_special = output_.skip_special,
                 .tools = output_.tools,
                 .parallel_tool_calls = output_.parallel_tool_calls,
-                .stream_tool_calls = stream_events_}};
+                .stream_tool_calls = stream_events_,
+                .reasoning = output_.reasoning,
+                .include_reasoning = output_.include_reasoning}};
   for (auto& stream : parts.streams) {
     const bool shows_ids = stream_events_ && output_.token_ids;
     prompts_.push_back(
         {.stream = std::move(stream),
+         .may_think = output_.reasoning != engine::ReasoningFormat::kNone,
          .to_begin = shows_ids ? static_cast<size_t>(choices_per_prompt_) : size_t{0}});
     for (int32_t i = 0; i < choices_per_prompt_; ++i) {
       texts_.emplace_back(parts.tokenizer, options);
     }
   }
   begins_.resize(texts_.size());
-  choices_.resize(texts_.size());
   whole_bytes_ = output_.prefix.size() * texts_.size();
 }
 
@@ -110,9 +118,8 @@ GenerationReply::~GenerationReply() {
     prompt.usage = rest.usage;
     Dispose(std::move(rest.tokens));
   }
-  const bool keeps_much = !stream_events_ && !choices_.empty() && whole_bytes_ > kPartBytes;
-  if (keeps_much && disposal_ != nullptr) {
-    disposal_->Take(std::move(choices_));
+  if (EndBytes() > kPartBytes && disposal_ != nullptr) {
+    disposal_->Take(std::move(format_));
     disposal_->Take(std::move(prompt_tokens_));
   }
   ticket_.ChargeUsage(TotalUsage());
@@ -200,7 +207,7 @@ http::ReplyPart GenerationReply::Next() {
 http::ReplyPart GenerationReply::Ping() {
   http::ReplyPart part;
   if (!stream_events_) return part;
-  part.body = ResponseFormat::PingComment();
+  part.body = AnswerFormat::PingComment();
   if (!std::exchange(head_sent_, true)) part.head = EventStreamHead();
   return part;
 }
@@ -214,6 +221,7 @@ std::optional<size_t> GenerationReply::ReadStreams() {
     prompt.next = 0;
     prompt.finished = prompt.batch.finished;
     prompt.usage = prompt.batch.usage;
+    if (prompt.may_think) StartChoices(i);
     if (!first_token_ms_.has_value() && prompt.batch.has_generated()) {
       const std::chrono::duration<double, std::milli> passed =
           std::chrono::steady_clock::now() - begin_;
@@ -231,24 +239,38 @@ std::optional<size_t> GenerationReply::ReadStreams() {
   return std::nullopt;
 }
 
+// With the first tokens: before, the prompt may not have been rendered.
+void GenerationReply::StartChoices(size_t prompt) {
+  PromptState& state = prompts_[prompt];
+  if (state.taken()) return;
+  state.may_think = false;
+  const size_t base = prompt * static_cast<size_t>(choices_per_prompt_);
+  for (size_t i = base; i < base + choices_per_prompt_; ++i) {
+    texts_[i].SetReasoningStart(state.batch.reasoning);
+  }
+}
+
 absl::Status GenerationReply::HoldWhole() {
-  if (stream_events_ || whole_bytes_ <= kUncountedBytes) return absl::OkStatus();
+  const size_t end_bytes = EndBytes();
+  const size_t one_copy = repeated_bytes_ + std::min<size_t>(1, whole_copies_) * whole_bytes_;
+  const size_t bytes = AllFinished() ? end_bytes : one_copy;
+  if (bytes <= kUncountedBytes) return absl::OkStatus();
   const size_t most =
       held_ == nullptr ? kMostWholeBytes : std::min(kMostWholeBytes, held_->budget().bytes());
-  if (whole_bytes_ > most) {
-    return absl::InvalidArgumentError(Concat(
-        "the answer would have ", whole_bytes_, " bytes or more, at most ", most,
-        " are sent as a whole: ask for fewer choices, prompts or log-probabilities, or for a "
-        "stream"));
+  if (end_bytes > most) {
+    return absl::InvalidArgumentError(
+        Concat("the answer would have ", end_bytes, " bytes or more, at most ", most,
+               " are sent as a whole: ask for fewer choices, prompts or log-probabilities",
+               stream_events_ ? "" : ", or for a stream"));
   }
   if (held_ == nullptr) return absl::OkStatus();
   // In steps: it grows with every token.
-  return HoldBytes(std::min(most, (whole_bytes_ / kPartBytes + 1) * kPartBytes), held_.get());
+  return HoldBytes(std::min(most, (bytes / kPartBytes + 1) * kPartBytes), held_.get());
 }
 
 bool GenerationReply::IsLarge() const {
-  if (stream_events_) return BeginsWithManyIds();
-  size_t bytes = AllFinished() ? whole_bytes_ : 0;
+  if (stream_events_) return BeginsWithManyIds() || RepeatsMuch();
+  size_t bytes = AllFinished() ? EndBytes() : 0;
   for (size_t p = 0; p < prompts_.size(); ++p) {
     const PromptState& prompt = prompts_[p];
     for (size_t i = prompt.next; i < prompt.batch.tokens.size() && bytes <= kPartBytes; ++i) {
@@ -259,6 +281,12 @@ bool GenerationReply::IsLarge() const {
   }
   return bytes > kPartBytes;
 }
+
+bool GenerationReply::RepeatsMuch() const {
+  return EndBytes() > kPartBytes && (!texts_.front().begun() || AllFinished());
+}
+
+size_t GenerationReply::EndBytes() const { return repeated_bytes_ + whole_copies_ * whole_bytes_; }
 
 // Each choice that begins shows all ids of its prompt.
 bool GenerationReply::BeginsWithManyIds() const {
@@ -324,6 +352,7 @@ http::ReplyPart GenerationReply::MakeEvents() {
         part.due_since = std::min(part.due_since.value_or(*sampled), *sampled);
       }
       TakeBatch(next_prompt_, &bytes);
+      if (continuous_usage_) ReportReasoning();
       ShowPieces(next_prompt_, usage, &part.body);
       if (!prompt.taken()) break;
       FreeIfTaken(&prompt);
@@ -339,8 +368,8 @@ http::ReplyPart GenerationReply::MakeEvents() {
     for (size_t i = 0; i < prompts_.size(); ++i) {
       if (!prompts_[i].batch.status.ok()) return failed_behind(i);
     }
-    if (include_usage_) format_.AppendUsageEvent(TotalUsage(), &part.body);
-    part.body += ResponseFormat::DoneEvent();
+    ReportReasoning();
+    format_->AppendEnd(TotalUsage(), &part.body);
   }
   if (!part.body.empty() && !head_sent_) {
     head_sent_ = true;
@@ -358,12 +387,12 @@ http::ReplyPart GenerationReply::MakeWhole() {
     if (absl::Status status = HoldWhole(); !status.ok()) return FailedPart(status);
   }
   if (!AllFinished()) return {};
+  ReportReasoning();
   http::ReplyPart part;
   part.last = true;
   part.head.emplace();
-  part.body = format_.WholeBody(choices_, prompt_tokens_, TotalUsage());
+  part.body = format_->TakeWhole(prompt_tokens_, TotalUsage());
   // Here and not where the reply ends: that is an I/O thread.
-  choices_.clear();
   prompt_tokens_.clear();
   for (PromptState& prompt : prompts_) {
     prompt.batch = {};
@@ -374,10 +403,7 @@ http::ReplyPart GenerationReply::MakeWhole() {
 
 size_t GenerationReply::OutputBytes(const engine::TokenEvent& event) const {
   constexpr size_t kEventBytes = 250;
-  constexpr size_t kTextBytes = 16;
-  constexpr size_t kLogprobBytes = 90;
-  const size_t bytes = stream_events_ && !event.from_prompt ? kEventBytes : kTextBytes;
-  return bytes + (event.logprob.has_value() ? kLogprobBytes * (1 + event.top.size()) : 0);
+  return KeptBytes(event) + (stream_events_ && !event.from_prompt ? kEventBytes : 0);
 }
 
 const ChoiceText& GenerationReply::TextOf(size_t prompt, const engine::TokenEvent& event) const {
@@ -410,7 +436,7 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
     const size_t first_bytes =
         (text.begun() ? 0 : output_.prefix.size()) + PromptIdsBytes(prompt, text);
     text.Add(event);
-    whole_bytes_ += event_bytes;
+    whole_bytes_ += KeptBytes(event);
     *bytes -= std::min(*bytes, event_bytes + first_bytes);
   }
   if (state.next < state.batch.tokens.size()) return;
@@ -429,29 +455,14 @@ void GenerationReply::ShowPieces(size_t prompt, const std::optional<engine::Usag
   for (int32_t i = base; i < base + choices_per_prompt_; ++i) {
     for (TextPiece& piece : texts_[i].ready()) {
       if (stream_events_) {
-        format_.AppendEvent(i, piece, prompt_tokens_[prompt].ids, usage, events);
+        format_->AppendEvents(i, piece, prompt_tokens_[prompt].ids, usage, events);
       } else {
-        Keep(i, std::move(piece));
+        format_->Keep(i, std::move(piece));
       }
     }
     texts_[i].ClearReady();
   }
   NoteBegun(prompt);
-}
-
-void GenerationReply::Keep(int32_t choice, TextPiece piece) {
-  WholeChoice& whole = choices_[choice];
-  whole.text += piece.text;
-  if (piece.call.has_value()) AppendToCalls(*piece.call, &whole.calls);
-  whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
-                      std::make_move_iterator(piece.tokens.end()));
-  if (piece.finish.has_value()) {
-    whole.finish = *piece.finish;
-    whole.called = piece.called;
-  }
-  if (piece.end_token.has_value()) whole.end_token = std::move(piece.end_token);
-  if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
-  if (!piece.hidden_tokens.empty()) whole.hidden_tokens = std::move(piece.hidden_tokens);
 }
 
 void GenerationReply::ReportMisses() {
@@ -461,7 +472,14 @@ void GenerationReply::ReportMisses() {
     if (prompt.usage.prompt_tokens == 0) return;
     misses.push_back(prompt.usage.miss);
   }
-  format_.SetMisses(std::move(misses));
+  format_->SetMisses(std::move(misses));
+}
+
+void GenerationReply::ReportReasoning() {
+  if (output_.reasoning == engine::ReasoningFormat::kNone) return;
+  int64_t tokens = 0;
+  for (const ChoiceText& text : texts_) tokens += text.reasoning_tokens();
+  format_->SetReasoningTokens(tokens);
 }
 
 engine::Usage GenerationReply::TotalUsage() const {
@@ -494,8 +512,7 @@ http::ReplyPart GenerationReply::FailedPart(size_t prompt) {
   // conversation that the template does not take.
   if (error.http_status == 400 && !error.param.has_value()) {
     const std::string_view field = FieldThatIsTooMuch(error.message);
-    const std::string_view input = endpoint_ == Endpoint::kCompletions ? "prompt" : "messages";
-    error.param = field.empty() ? input : field;
+    error.param = field.empty() ? InputField(endpoint_) : field;
     if (field.empty() && prompts_.size() > 1) {
       error.message = Concat("prompt[", prompt, "]: ", error.message);
     }
@@ -524,7 +541,7 @@ http::ReplyPart GenerationReply::FailedPart(const absl::Status& status, const Ap
     part.body = ErrorBody(error);
     return part;
   }
-  part.body = ResponseFormat::ErrorEvent(ErrorBody(error));
+  format_->AppendFailure(error, TotalUsage(), &part.body);
   part.close = true;
   return part;
 }

@@ -16,17 +16,18 @@
 #include "server/disposal.h"
 #include "server/http/message.h"
 #include "server/log.h"
+#include "server/openai/answer_format.h"
 #include "server/openai/choice_text.h"
 #include "server/openai/protocol.h"
-#include "server/openai/response_format.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
 
 // The answer to one call, made of the engine's streams, one per prompt; choice index = prompt * n +
-// the stream's choice. Sent as events or as a whole. An error before the first byte becomes an
-// error answer with its own status, a later one (behind a ping, too) an error event without [DONE],
-// after which the connection closes. Destroyed early, it cancels what still runs.
+// the stream's choice. Sent as events or as a whole, in the words of its endpoint (AnswerFormat).
+// An error before the first byte becomes an error answer with its own status, a later one (behind a
+// ping, too) an error event without the usual end, after which the connection closes. Destroyed
+// early, it cancels what still runs.
 //
 // What has gathered while the client did not read goes out in parts of bounded size, the rest waits
 // in the streams, which may be cut. What can only be sent as a whole and is large is made on a
@@ -42,12 +43,15 @@ class GenerationReply final : public http::Reply {
     Log* log = nullptr;  // outlives it
     access::Ticket ticket;
     std::shared_ptr<http::RequestNotes> notes;  // for the request log; may be null
-    // Grows with an answer that can only be sent as a whole, of which a client that reads slowly
-    // keeps all in memory; null: nothing counts it.
+    // Grows with an answer that is sent as a whole, or has to end with one, of which a client that
+    // reads slowly keeps all in memory; null: nothing counts it.
     std::unique_ptr<HeldBytes> held;
     std::unique_ptr<HeldBytes> rules_hold;  // of the requests' RuleBytes; null: not counted
     std::shared_ptr<Disposal> disposal;     // of what is large of it; null: destroyed at once
   };
+
+  // Whether all of the answer is kept up to its end: Parts::held is of use.
+  static bool KeepsWhole(const GenerationCall& call);
 
   GenerationReply(const GenerationCall& call, Parts parts);
   ~GenerationReply() override;
@@ -65,6 +69,7 @@ class GenerationReply final : public http::Reply {
     engine::Usage usage;
     engine::StreamBatch batch;  // read last
     size_t next = 0;            // of its tokens, those before are taken
+    bool may_think = false;     // its choices have not been told where it left the model
     // Where events show the prompt's ids: its choices that have not begun, and those of them that
     // the batch has tokens of.
     size_t to_begin = 0;
@@ -95,13 +100,19 @@ class GenerationReply final : public http::Reply {
   void FindBeginning(size_t prompt);
   // Once all have begun the prompt's ids are freed.
   void NoteBegun(size_t prompt);
-  void Keep(int32_t choice, TextPiece piece);
   void ReportMisses();
+  void StartChoices(size_t prompt);
+  void ReportReasoning();
   engine::Usage TotalUsage() const;
   bool AllFinished() const;
   bool AllTaken() const;
   bool IsLarge() const;
   bool BeginsWithManyIds() const;
+  // Whether a stream's next part is long whatever the tokens are: it repeats the request, or all of
+  // the answer.
+  bool RepeatsMuch() const;
+  // About what is in memory at its end of an answer that is kept; else 0.
+  size_t EndBytes() const;
   // Whether what is kept of a whole answer may be.
   absl::Status HoldWhole();
   void CancelUnfinished();
@@ -114,19 +125,19 @@ class GenerationReply final : public http::Reply {
 
   const Endpoint endpoint_;
   const bool stream_events_;
-  const bool include_usage_;
+  const size_t whole_copies_;    // of the answer at its end; 0: it is not kept
+  const size_t repeated_bytes_;  // of the request, all copies
   const bool continuous_usage_;
   const int32_t choices_per_prompt_;
   const std::string request_id_;
   Log* const log_;
-  ResponseFormat format_;
+  std::unique_ptr<AnswerFormat> format_;
   const OutputOptions output_;
   std::vector<PromptState> prompts_;
   std::vector<PromptTokens> prompt_tokens_;  // [prompts]
   std::vector<ChoiceText> texts_;            // [choices]
   std::vector<bool> begins_;                 // [choices], PromptState::beginning's
-  std::vector<WholeChoice> choices_;         // [choices], unused for events
-  size_t whole_bytes_ = 0;                   // about, of the answer kept so far
+  size_t whole_bytes_ = 0;                   // about, of one copy of the answer so far
   size_t next_prompt_ = 0;                   // whose turn it is
   bool head_sent_ = false;
   access::Ticket ticket_;

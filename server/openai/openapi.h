@@ -17,7 +17,7 @@ struct ServedRoute {
 };
 
 // The OpenAPI 3.1 document of `routes`, no more and no fewer: of those that are not known here it
-// says only that they are there. The bodies of the two generating endpoints are described by their
+// says only that they are there. The bodies of the generating endpoints are described by their
 // parser (RequestSchema), with the limits of the model that is served; the rest is written down
 // here and compared with a running server by the tests. Pure.
 std::string OpenApiDocument(const ModelLimits& limits, std::string_view version,

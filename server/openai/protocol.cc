@@ -6,9 +6,11 @@
 
 #include "server/concat.h"
 #include "server/json.h"
+#include "server/openai/answer_form.h"
 #include "server/openai/chat_messages.h"
 #include "server/openai/choice_fields.h"
 #include "server/openai/field_reader.h"
+#include "server/openai/responses_call.h"
 #include "server/openai/sampling_fields.h"
 #include "server/status_mapping.h"
 
@@ -16,21 +18,6 @@ namespace refrain::server::openai {
 namespace {
 
 constexpr size_t kMaxChoicesPerCall = 2048;  // prompts times best_of
-
-void ReadResponseFormat(FieldReader& fields) {
-  fields.Describe("response_format", R"({"type":["object","null"],"required":["type"],)"
-                                     R"("properties":{"type":{"const":"text"}}})");
-  const Json* format = fields.ObjectOrNull("response_format");
-  if (format == nullptr) return;
-  FieldReader inner(*format, "response_format.");
-  const auto type = inner.String("type", 64);
-  if (!type.has_value()) inner.Refuse("type", "is required");
-  fields.Fail(inner.status());
-  if (type != "text") {
-    fields.Refuse("response_format",
-                  Concat("of type \"", type.value_or(""), "\" is not supported; only \"text\" is"));
-  }
-}
 
 // --- /v1/completions ---
 
@@ -103,7 +90,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   call->output.logprobs = common.logprobs.top;
   ReadOutputFields(fields, limits, call, &common);
   ReadCacheFields(fields, call, &common);
-  ReadResponseFormat(fields);
+  ReadAnswerForm(fields, "response_format");
   fields.Describe("suffix", R"({"enum":[null,""]})");
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
@@ -113,22 +100,6 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
 }
 
 // --- /v1/chat/completions ---
-
-ToolChoice ReadToolChoice(FieldReader& fields) {
-  fields.Describe("tool_choice", R"({"enum":["none","auto",null]})");
-  const Json* choice = fields.AnyOrNull("tool_choice");
-  if (choice == nullptr) return ToolChoice::kAuto;
-  if (choice->is_string() && *choice == "auto") return ToolChoice::kAuto;
-  if (choice->is_string() && *choice == "none") return ToolChoice::kNone;
-  // Where there are no tools a call cannot be meant: LlamaIndex sends "required" when it wants an
-  // answer by the schema that its prompt shows.
-  const bool forces =
-      *choice == "required" || (choice->is_object() && choice->contains("type") &&
-                                choice->at("type") == "function" && choice->contains("function"));
-  if (forces && IsEmpty(fields.AnyOrNull("tools"))) return ToolChoice::kNone;
-  fields.Refuse("tool_choice", kToolChoiceProblem);
-  return ToolChoice::kNone;
-}
 
 // The names that tools had before. "none" is what a request without functions means anyway.
 void RefuseFunctions(FieldReader& fields) {
@@ -169,14 +140,16 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   call->output.logprobs = request.logprobs.top;
   ReadOutputFields(fields, limits, call, &request);
   ReadCacheFields(fields, call, &request);
-  ReadResponseFormat(fields);
+  ReadAnswerForm(fields, "response_format");
   RefuseChatTemplate(fields);
   RefuseFunctions(fields);
   call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  call->output.reasoning = limits.reasoning;
+  call->output.include_reasoning = fields.Bool("include_reasoning").value_or(true);
   for (const char* name : {"verbosity", "modalities"}) fields.Ignore(name);
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
-  const ToolChoice choice = ReadToolChoice(fields);
+  const ToolChoice choice = ReadToolChoice(fields, "function");
   call->conversation_bytes = ReadChatMessages(fields, choice, limits, &prompt);
   if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
   call->conversation_bytes += call->output.prefix.size();
@@ -184,7 +157,30 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   request.prompt = std::move(prompt);
 }
 
+void ReadFields(FieldReader& fields, const ModelLimits& limits, GenerationCall* call) {
+  switch (call->endpoint) {
+    case Endpoint::kCompletions:
+      return ReadCompletion(fields, limits, call);
+    case Endpoint::kChatCompletions:
+      return ReadChat(fields, limits, call);
+    case Endpoint::kResponses:
+      return ReadResponsesCall(fields, limits, call);
+  }
+}
+
 }  // namespace
+
+std::string_view InputField(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      return "prompt";
+    case Endpoint::kChatCompletions:
+      return "messages";
+    case Endpoint::kResponses:
+      break;
+  }
+  return "input";
+}
 
 std::string RequestSchema(Endpoint endpoint, const ModelLimits& limits) {
   const Json nothing = Json::object();
@@ -192,10 +188,10 @@ std::string RequestSchema(Endpoint endpoint, const ModelLimits& limits) {
   FieldReader fields(nothing, "", &schemas);
   ReadModel(fields, limits);
   GenerationCall call;
-  const bool chat = endpoint == Endpoint::kChatCompletions;
-  chat ? ReadChat(fields, limits, &call) : ReadCompletion(fields, limits, &call);
-  std::string text = Concat(R"({"type":"object","required":[")", chat ? "messages" : "prompt",
-                            R"("],"properties":{)");
+  call.endpoint = endpoint;
+  ReadFields(fields, limits, &call);
+  std::string text =
+      Concat(R"({"type":"object","required":[")", InputField(endpoint), R"("],"properties":{)");
   for (size_t i = 0; i < schemas.size(); ++i) {
     if (i > 0) text += ",";
     AppendJsonString(schemas[i].first, &text);
@@ -219,11 +215,7 @@ absl::StatusOr<GenerationCall> ReadGenerationCall(Endpoint endpoint, const Json&
   if (!fields.status().ok()) return fields.status();
   GenerationCall call;
   call.endpoint = endpoint;
-  if (endpoint == Endpoint::kCompletions) {
-    ReadCompletion(fields, limits, &call);
-  } else {
-    ReadChat(fields, limits, &call);
-  }
+  ReadFields(fields, limits, &call);
   if (!fields.status().ok()) return fields.status();
   call.ignored_fields = fields.UnknownNames();
   return call;

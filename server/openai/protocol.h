@@ -9,13 +9,17 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
+#include "engine/text/reasoning_format.h"
 #include "engine/text/tool_format.h"
 #include "server/json.h"
 #include "server/request_limits.h"
 
 namespace refrain::server::openai {
 
-enum class Endpoint : uint8_t { kCompletions, kChatCompletions };
+enum class Endpoint : uint8_t { kCompletions, kChatCompletions, kResponses };
+
+// The field that has the text, or the conversation, that is answered.
+std::string_view InputField(Endpoint endpoint);
 
 // What an answer shows beside its text.
 struct OutputOptions {
@@ -29,6 +33,9 @@ struct OutputOptions {
   bool cache_report = false;               // usage tells why a miss was a miss
   engine::ToolFormat tools = engine::ToolFormat::kNone;  // in which calls are looked for
   bool parallel_tool_calls = true;
+  // In which thoughts are told apart from the answer.
+  engine::ReasoningFormat reasoning = engine::ReasoningFormat::kNone;
+  bool include_reasoning = true;  // false: they are left out
 };
 
 // One HTTP request for generated text, understood and checked.
@@ -39,13 +46,15 @@ struct GenerationCall {
   bool stream = false;
   bool include_usage = false;     // a last chunk with usage
   bool continuous_usage = false;  // usage in every chunk
+  // Of /v1/responses: the members of the answer that repeat the request, as JSON without braces.
+  std::string echo;
   std::vector<std::string> ignored_fields;
   size_t conversation_bytes = 0;  // of memory, until the prompt is encoded; beside the body
 
   const engine::Request& first() const { return requests.front(); }
 };
 
-// Reads the body of /v1/completions or /v1/chat/completions. Every field is checked by type,
+// Reads the body of one of the endpoints. Every field is checked by type,
 // range and combination; the error (INVALID_ARGUMENT, NOT_FOUND for the model) carries the field's
 // name. Unknown fields are listed, not refused: clients send more than servers know.
 // Pure; any thread.

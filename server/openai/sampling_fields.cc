@@ -279,8 +279,9 @@ void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request*
                   Concat("must be \"in_memory\" or \"24h\", not \"", *retention, "\""));
   }
   // Messages are described where they are read.
-  const bool has_messages = call->endpoint == Endpoint::kChatCompletions && !fields.describes();
-  std::optional<bool> retained = ReadCacheHints(fields, has_messages);
+  const bool has_messages = call->endpoint != Endpoint::kCompletions && !fields.describes();
+  std::optional<bool> retained =
+      ReadCacheHints(fields, has_messages ? InputField(call->endpoint) : "");
   if (!retained.has_value() && retention.has_value()) retained = retention == "24h";
   request->keep_cached = ExpectsReuse(retained, key.has_value(), request->stop);
   call->output.cache_report = fields.Bool("cache_report").value_or(false);
@@ -321,6 +322,7 @@ void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
   call->stream = fields.Bool("stream").value_or(false);
   fields.Describe("stream_options", R"({"type":["object","null"],"properties":{"include_usage":)"
                                     R"({"type":["boolean","null"]},"continuous_usage_stats":)"
+                                    R"({"type":["boolean","null"]},"include_obfuscation":)"
                                     R"({"type":["boolean","null"]}}})");
   const Json* options = fields.ObjectOrNull("stream_options");
   if (options == nullptr || (options->empty() && !call->stream)) return;
@@ -333,6 +335,7 @@ void ReadStreamFields(FieldReader& fields, GenerationCall* call) {
   // As clients and servers agree: every chunk only together with the last one.
   call->continuous_usage =
       inner.Bool("continuous_usage_stats").value_or(false) && call->include_usage;
+  inner.Bool("include_obfuscation");  // of no effect: nothing is padded
   fields.Fail(inner.status());
 }
 

@@ -86,6 +86,8 @@ void Service::AddRoutes(http::Router* router) {
   add("POST", "/v1/chat/completions", [this](http::Request request) {
     return Generate(Endpoint::kChatCompletions, std::move(request));
   });
+  add("POST", "/v1/responses",
+      [this](http::Request request) { return Generate(Endpoint::kResponses, std::move(request)); });
   add("GET", "/v1/models", [this](const http::Request&) { return Models(); });
   add("GET", "/v1/models/*", [this](const http::Request& request) {
     return Model(std::string_view(request.path).substr(sizeof("/v1/models/") - 1));
@@ -195,7 +197,8 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
   if (absl::Status status = HoldRules(*call, &parts.rules_hold); !status.ok()) {
     return RefuseCall(request, status);
   }
-  if (!call->stream) parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
+  if (GenerationReply::KeepsWhole(*call))
+    parts.held = std::make_unique<HeldBytes>(held_, call->first().tenant);
   parts.notes = request.notes;
   parts.request_id = request.id;
   parts.tokenizer = &(*engine)->tokenizer();

@@ -1,6 +1,7 @@
 #include "server/openai/shown_text.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +10,8 @@ namespace refrain::server::openai {
 ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
     : tokenizer_(tokenizer),
       skip_special_(options.skip_special),
+      reasoning_format_(options.reasoning),
+      include_reasoning_(options.include_reasoning),
       detokenizer_(tokenizer, {.skip_special = options.skip_special}),
       prompt_bytes_(tokenizer) {
   using engine::ToolFormat;
@@ -18,7 +21,31 @@ ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
                                           .streams = options.stream_tool_calls});
 }
 
-ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
+void ShownText::SetReasoningStart(engine::ReasoningStart start) {
+  const bool may_think = reasoning_format_ != engine::ReasoningFormat::kNone;
+  if (may_think && start != engine::ReasoningStart::kBehind) reasoning_.emplace(start);
+}
+
+ShownText::Output ShownText::Add(const engine::TokenEvent& event) {
+  if (!event.from_prompt) CountTokens(1);
+  return AddText(event);
+}
+
+void ShownText::CountTokens(size_t tokens) {
+  if (!reasoning_.has_value() || reasoning_->is_behind()) return;
+  tokens_in_front_ += static_cast<int32_t>(tokens);
+}
+
+int32_t ShownText::reasoning_tokens() const {
+  return reasoning_.has_value() && reasoning_->has_thought() ? tokens_in_front_ : 0;
+}
+
+bool ShownText::hides_thought() const {
+  return !include_reasoning_ && reasoning_.has_value() && reasoning_->has_thought() &&
+         !reasoning_->is_behind();
+}
+
+ShownText::Output ShownText::AddText(const engine::TokenEvent& event) {
   if (event.from_prompt) return Show(AddPrompt(event));
   const std::string_view bytes = tokenizer_->TokenBytes(event.token);
   // Of a control token that is not shown no part is, wherever a stop string begins or ends.
@@ -27,9 +54,10 @@ ToolCallParser::Output ShownText::Add(const engine::TokenEvent& event) {
     return Show(detokenizer_.AppendBytes(
         bytes.substr(0, static_cast<size_t>(std::max(0, *event.shown_bytes)))));
   }
-  if (parser_.has_value() && tokenizer_->IsControl(event.token) &&
-      ToolCallParser::IsMarker(bytes)) {
-    return Show(detokenizer_.Flush() + std::string(bytes));
+  if ((parser_.has_value() || reasoning_.has_value()) && tokenizer_->IsControl(event.token)) {
+    const bool is_tag = reasoning_.has_value() && reasoning_->IsTag(bytes);
+    const bool is_marker = parser_.has_value() && ToolCallParser::IsMarker(bytes);
+    if (is_tag || is_marker) return Show(detokenizer_.Flush() + std::string(bytes));
   }
   return Show(detokenizer_.Append(event.token));
 }
@@ -40,8 +68,23 @@ std::string ShownText::AddPrompt(const engine::TokenEvent& event) {
   return detokenizer_.Flush().append(bytes);
 }
 
-ToolCallParser::Output ShownText::End() {
-  ToolCallParser::Output output = Show(detokenizer_.Flush());
+ShownText::Output ShownText::ShowPrefix(std::string_view prefix) const {
+  Output output;
+  if (reasoning_format_ == engine::ReasoningFormat::kNone) {
+    output.text = prefix;
+    return output;
+  }
+  ReasoningParser parser(engine::ReasoningStart::kBefore);
+  ReasoningParser::Output begun = parser.Add(std::string(prefix));
+  const ReasoningParser::Output rest = parser.Finish();
+  if (include_reasoning_) output.reasoning = begun.reasoning.append(rest.reasoning);
+  output.text = begun.answer.append(rest.answer);
+  return output;
+}
+
+ShownText::Output ShownText::End() {
+  Output output = Show(detokenizer_.Flush());
+  if (reasoning_.has_value()) Tell(reasoning_->Finish(), &output);
   if (!parser_.has_value()) return output;
   ToolCallParser::Output rest = parser_->Finish();
   output.text += rest.text;
@@ -49,9 +92,30 @@ ToolCallParser::Output ShownText::End() {
   return output;
 }
 
-ToolCallParser::Output ShownText::Show(std::string text) {
-  if (parser_.has_value()) return parser_->Add(text);
-  return {.text = std::move(text), .calls = {}};
+ShownText::Output ShownText::Show(std::string text) {
+  Output output;
+  if (reasoning_.has_value()) {
+    Tell(reasoning_->Add(std::move(text)), &output);
+  } else {
+    TellAnswer(std::move(text), &output);
+  }
+  return output;
+}
+
+void ShownText::Tell(ReasoningParser::Output parsed, Output* output) {
+  if (include_reasoning_) output->reasoning += parsed.reasoning;
+  TellAnswer(std::move(parsed.answer), output);
+}
+
+void ShownText::TellAnswer(std::string text, Output* output) {
+  if (!parser_.has_value()) {
+    output->text = output->text.empty() ? std::move(text) : output->text + text;
+    return;
+  }
+  ToolCallParser::Output parsed = parser_->Add(text);
+  output->text += parsed.text;
+  output->calls.insert(output->calls.end(), std::make_move_iterator(parsed.calls.begin()),
+                       std::make_move_iterator(parsed.calls.end()));
 }
 
 }  // namespace refrain::server::openai

@@ -48,7 +48,7 @@ absl::StatusOr<TokenizeCall> ParseTokenizeCall(std::string_view body, const Mode
   engine::ChatPrompt chat = ReadChatOptions(fields);
   if (is_chat) {
     ReadChatMessages(fields, ToolChoice::kAuto, limits, &chat);
-    ReadCacheBreakpoints(fields);  // refused as in a chat, else of no effect
+    ReadCacheBreakpoints(fields, "messages");  // refused as in a chat, else of no effect
   } else if (!prompt.has_value()) {
     fields.Refuse("prompt", "is required, or 'messages'");
   } else if (fields.AnyOrNull("messages") != nullptr) {

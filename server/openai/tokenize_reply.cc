@@ -8,7 +8,7 @@
 #include "server/generation_note.h"
 #include "server/hold_bytes.h"
 #include "server/json.h"
-#include "server/openai/response_format.h"
+#include "server/openai/token_names.h"
 
 namespace refrain::server::openai {
 namespace {

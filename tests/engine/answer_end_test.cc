@@ -67,6 +67,21 @@ TEST(AnswerEndTest, ACallIsKnownByHowItBegins) {
   EXPECT_EQ(EndOf(ToolFormat::kLlama3, {}), AnswerEnd::kBriefTurn);
 }
 
+TEST(AnswerEndTest, ACallInsideOfAThoughtIsNone) {
+  const std::vector<std::string> pieces = {"</think>", "<tool_call>", "end"};
+  const testing::FakeTokenizer tokenizer(pieces);
+  const auto end = [&](ReasoningStart start, const std::vector<int32_t>& generated) {
+    std::vector<TokenId> ids;
+    for (const int32_t id : generated) ids.push_back(TokenId{id});
+    return AnswerEndOf({.is_turn = true, .calls = ToolFormat::kHermes, .reasoning = start},
+                       FinishReason::kStop, tokenizer, ids);
+  };
+  EXPECT_EQ(end(ReasoningStart::kInside, {1}), AnswerEnd::kBriefTurn);
+  EXPECT_EQ(end(ReasoningStart::kInside, {1, 0, 2}), AnswerEnd::kBriefTurn);
+  EXPECT_EQ(end(ReasoningStart::kInside, {0, 1}), AnswerEnd::kToolCalls);
+  EXPECT_EQ(end(ReasoningStart::kBehind, {1, 0}), AnswerEnd::kToolCalls);
+}
+
 TEST(AnswerEndTest, ABriefAnswerIsOneOfItsOwn) {
   std::vector<std::string> pieces(static_cast<size_t>(kvcache::kBriefTurnTokens) - 1, "a");
   pieces.push_back("end");

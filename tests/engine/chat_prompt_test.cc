@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -126,6 +127,66 @@ TEST(ChatPromptTest, CutsWhereTheContentStandsLast) {
   }
   EXPECT_GT(found, 1000);
   EXPECT_LT(found, 2900);
+}
+
+// As Qwen3's template and those of DeepSeek's distillates.
+TEST(ChatPromptTest, TellsWhetherTheAnswerBeginsInsideOfAThought) {
+  const auto may_think = ChatTemplate::Create(
+      "{% for m in messages %}{{ m.role }}:{{ m.content.split('</think>')[-1] }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant:{% if enable_thinking is defined and "
+      "not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
+      "", "");
+  const auto thinks = ChatTemplate::Create(
+      "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}"
+      "{% if add_generation_prompt %}<think>\n{% endif %}",
+      "", "");
+  ASSERT_TRUE(may_think.ok() && thinks.ok());
+  const auto start = [](const ChatTemplate& chat_template, const char* said, bool add_prompt,
+                        std::optional<bool> thinking = std::nullopt) {
+    ChatPrompt prompt;
+    prompt.input.messages = jinja::Value::MakeList({Message("user", jinja::Value::String(said))});
+    prompt.input.add_generation_prompt = add_prompt;
+    if (thinking.has_value()) {
+      jinja::Map variables;
+      variables.Set("enable_thinking", jinja::Value::Bool(*thinking));
+      prompt.input.extra = jinja::Value::MakeMap(std::move(variables));
+    }
+    return RenderChatPrompt(chat_template, std::move(prompt))->reasoning;
+  };
+  EXPECT_EQ(start(**may_think, "hi", true), ReasoningStart::kBefore);
+  EXPECT_EQ(start(**may_think, "hi", true, true), ReasoningStart::kBefore);
+  EXPECT_EQ(start(**may_think, "hi", true, false), ReasoningStart::kBehind);
+  EXPECT_EQ(start(**thinks, "hi", true), ReasoningStart::kInside);
+  EXPECT_EQ(start(**thinks, "hi", false), ReasoningStart::kBefore);
+  // No tag of a message is the template's.
+  EXPECT_EQ(start(**thinks, "<think>", false), ReasoningStart::kBefore);
+  const auto no_thoughts =
+      ChatTemplate::Create("{{ messages[0].content }}<think>", "", "");  // closes none
+  EXPECT_EQ(start(**no_thoughts, "hi", true), ReasoningStart::kBehind);
+}
+
+// By the words that are there already, or where there are none as the template has them.
+TEST(ChatPromptTest, TellsWhetherAContinuedMessageEndsInsideOfAThought) {
+  const auto chat_template = ChatTemplate::Create(
+      "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' and '</think>' not in "
+      "m.content and thinks %}<think>\n{% endif %}{{ m.content }}\n{% endfor %}",
+      "", "");
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const auto start = [&](const char* begun, bool thinks = false) {
+    ChatPrompt prompt = Continuing({Message("user", jinja::Value::String("</think>")),
+                                    Message("assistant", jinja::Value::String(begun))});
+    jinja::Map variables;
+    variables.Set("thinks", jinja::Value::Bool(thinks));
+    prompt.input.extra = jinja::Value::MakeMap(std::move(variables));
+    const auto rendered = RenderChatPrompt(**chat_template, std::move(prompt));
+    EXPECT_TRUE(rendered.ok()) << rendered.status();
+    return rendered->reasoning;
+  };
+  EXPECT_EQ(start("The answer"), ReasoningStart::kBehind);
+  EXPECT_EQ(start("<think>\nLet me"), ReasoningStart::kInside);
+  EXPECT_EQ(start("<think>\nSo.\n</think>\n\n"), ReasoningStart::kBehind);
+  EXPECT_EQ(start(""), ReasoningStart::kBefore);
+  EXPECT_EQ(start("", true), ReasoningStart::kInside);
 }
 
 }  // namespace

@@ -29,6 +29,19 @@ TEST(TokenStreamTest, GivesEverythingOnceInOrder) {
   EXPECT_TRUE(stream.Read().tokens.empty());
 }
 
+TEST(TokenStreamTest, TellsInEachBatchWhereThePromptLeftTheModel) {
+  TokenStream stream;
+  EXPECT_EQ(stream.Read().reasoning, ReasoningStart::kBehind);
+  stream.SetReasoningStart(ReasoningStart::kInside);
+  StreamBatch first;
+  first.tokens.push_back({.token = TokenId{1}});
+  stream.Push(std::move(first));
+  EXPECT_EQ(stream.Read().reasoning, ReasoningStart::kInside);
+  EXPECT_EQ(stream.Read().reasoning, ReasoningStart::kInside);
+  stream.Cut(absl::UnavailableError("not read"));
+  EXPECT_EQ(stream.Read().reasoning, ReasoningStart::kInside);
+}
+
 TEST(TokenStreamTest, WakesUpOncePerTurnFromNothingToSomething) {
   TokenStream stream;
   int wakeups = 0;

@@ -1,4 +1,4 @@
-// Request bodies of both generation endpoints: whatever the bytes, a call or an error that can be
+// Request bodies of the generation endpoints: whatever the bytes, a call or an error that can be
 // shown to the client comes out.
 
 #include <cstddef>
@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                .max_context_tokens = 4096,
                                                .max_choices = 8,
                                                .max_beams = 6};
-  for (const Endpoint endpoint : {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
+  for (const Endpoint endpoint :
+       {Endpoint::kCompletions, Endpoint::kChatCompletions, Endpoint::kResponses}) {
     const auto call = refrain::server::openai::ParseGenerationCall(endpoint, body, limits);
     if (!call.ok()) {
       const auto error = refrain::server::ApiErrorFromStatus(call.status());
@@ -38,6 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       continue;
     }
     Require(!call->requests.empty());
+    // What the answer repeats of the request.
+    Require(refrain::server::ParseJson("{" + call->echo + "}").ok());
     for (const auto& request : call->requests) {
       Require(request.n >= 1 && request.n <= request.sequences());
       Require(request.sequences() <= limits.max_choices);

@@ -144,7 +144,8 @@ TEST(Config, HandsValuesToTheEngine) {
   ASSERT_TRUE(config
                   .ApplyFile(R"({ // comments are fine
     "model": {"path": "/m", "served_name": "x", "second_copy": "off",
-              "chat_template_file": "/t", "sampling_defaults": "openai"},
+              "chat_template_file": "/t", "reasoning": "off",
+              "sampling_defaults": "openai"},
     "engine": {"max_sequences": 3, "policy": "priority", "reproducible": true},
     "attention": {"mode": "paged"},
     "kv_cache": {"memory_bytes": "2GiB", "chunk_tokens": 32, "prefix_cache": "off"},
@@ -156,6 +157,7 @@ TEST(Config, HandsValuesToTheEngine) {
   EXPECT_EQ(options.model.path, "/m");
   EXPECT_EQ(options.model.served_name, "x");
   EXPECT_EQ(options.model.chat_template_file, "/t");
+  EXPECT_FALSE(options.model.finds_reasoning);
   EXPECT_FALSE(options.model.own_sampling_defaults);
   EXPECT_EQ(options.model.second_copy, engine::SecondCopyOption::kOff);
   EXPECT_EQ(options.max_sequences, 3);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "engine/chat_prompt.h"
 #include "engine/context_length.h"
 
 namespace refrain::testing {
@@ -15,8 +16,6 @@ using engine::TokenEvent;
 using kvcache::TokenId;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kEosText = "<eos>";
-constexpr std::string_view kBosText = "<bos>";
 constexpr std::string_view kThrow = "[[throw]]";
 
 std::string PromptText(const engine::Request& request, const ByteTokenizer& tokenizer) {
@@ -79,46 +78,6 @@ void AddLogprobs(int32_t top, TokenEvent* event) {
 
 }  // namespace
 
-ByteTokenizer::ByteTokenizer() {
-  for (int i = 0; i < 256; ++i) bytes_[i] = static_cast<char>(i);
-}
-
-absl::StatusOr<std::vector<TokenId>> ByteTokenizer::Encode(
-    std::string_view utf8, const engine::EncodeOptions& options) const {
-  std::vector<TokenId> ids;
-  if (options.add_bos.value_or(false)) ids.push_back(kBos);
-  for (const unsigned char byte : utf8) ids.push_back(TokenId{byte});
-  return ids;
-}
-
-std::vector<engine::ControlToken> ByteTokenizer::FindControlTokens(
-    std::string_view utf8, const engine::EncodeOptions& options) const {
-  std::vector<engine::ControlToken> found;
-  const std::string_view name = kEosText;
-  for (size_t at = utf8.find(name); at != std::string_view::npos; at = utf8.find(name, at + 1)) {
-    const auto overlaps = [&](const engine::TextSpan& span) {
-      return span.begin_byte < at + name.size() && at < span.end_byte;
-    };
-    if (std::any_of(options.plain_spans.begin(), options.plain_spans.end(), overlaps)) continue;
-    found.push_back({{at, at + name.size()}, kEos});
-  }
-  return found;
-}
-
-std::string_view ByteTokenizer::TokenBytes(TokenId id) const {
-  if (id == kEos) return kEosText;
-  if (id == kBos) return kBosText;
-  const size_t index = kvcache::ToIndex(id);
-  if (index >= bytes_.size()) return {};
-  return std::string_view(&bytes_[index], 1);
-}
-
-std::optional<TokenId> ByteTokenizer::FindSpecial(std::string_view text) const {
-  if (text == kEosText) return kEos;
-  if (text == kBosText) return kBos;
-  return std::nullopt;
-}
-
 FakeEngine::FakeEngine(FakeEngineOptions options) : options_(std::move(options)) {
   model_.served_name = options_.served_name;
   model_.description = "repeats its prompt";
@@ -165,6 +124,11 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
     if (name == "fail_after") running.fail_after = std::atoll(value.c_str());
   }
   running.stream = std::make_shared<engine::TokenStream>();
+  if (const auto* chat = std::get_if<engine::ChatPrompt>(&request.prompt);
+      chat != nullptr && chat_template_ != nullptr) {
+    const auto rendered = engine::RenderChatPrompt(*chat_template_, *chat);
+    if (rendered.ok()) running.stream->SetReasoningStart(rendered->reasoning);
+  }
   running.next_token = Clock::now() + running.delay;
   if (static_cast<int32_t>(prompt.size()) >= options_.max_context_tokens) {
     running.late =

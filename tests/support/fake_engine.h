@@ -1,7 +1,6 @@
 #ifndef REFRAIN_TESTS_SUPPORT_FAKE_ENGINE_H_
 #define REFRAIN_TESTS_SUPPORT_FAKE_ENGINE_H_
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -21,35 +20,9 @@
 #include "engine/engine.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "tests/support/byte_tokenizer.h"
 
 namespace refrain::testing {
-
-// One token per byte (ids 0 to 255), then <eos> and <bos>.
-class ByteTokenizer final : public engine::Tokenizer {
- public:
-  static constexpr kvcache::TokenId kEos{256};
-  static constexpr kvcache::TokenId kBos{257};
-
-  ByteTokenizer();
-
-  absl::StatusOr<std::vector<kvcache::TokenId>> Encode(
-      std::string_view utf8, const engine::EncodeOptions& options) const override;
-  // Of "<eos>", although Encode makes none of it.
-  std::vector<engine::ControlToken> FindControlTokens(
-      std::string_view utf8, const engine::EncodeOptions& options) const override;
-  std::string_view TokenBytes(kvcache::TokenId id) const override;
-  bool IsControl(kvcache::TokenId id) const override { return id == kEos || id == kBos; }
-  bool IsEndOfGeneration(kvcache::TokenId id) const override { return id == kEos; }
-  size_t vocab_size() const override { return 258; }
-  std::optional<kvcache::TokenId> bos() const override { return kBos; }
-  std::optional<kvcache::TokenId> eos() const override { return kEos; }
-  bool adds_bos() const override { return false; }
-  bool adds_space_prefix() const override { return false; }
-  std::optional<kvcache::TokenId> FindSpecial(std::string_view text) const override;
-
- private:
-  std::array<char, 256> bytes_;
-};
 
 struct FakeEngineOptions {
   std::string served_name = "fake-model";
@@ -57,7 +30,8 @@ struct FakeEngineOptions {
   int32_t queued_requests = 1 << 20;  // more at once are refused
   std::chrono::microseconds token_delay{0};
   std::chrono::milliseconds end_delay{0};  // of its destructor
-  std::string chat_template;               // tells only how tools are called; empty: there is none
+  // Tells only how tools are called and thoughts begin; empty: there is none.
+  std::string chat_template;
 };
 
 // An engine without a model: it answers with the prompt (of a chat: the last message), one token

@@ -23,7 +23,7 @@ expected-statuses = ["2xx", "403", "404", "408"]
 """
 # Nor where text is generated: a prompt may be longer than the context or have no token, a bias name
 # one beyond the vocabulary, and fields have combinations that no schema says.
-GENERATING = "^/v1/(chat/)?completions$"
+GENERATING = "^/v1/((chat/)?completions|responses)$"
 
 
 @pytest.fixture(scope="module", params=["open", "with keys"])
@@ -45,6 +45,7 @@ def described(request, daemon_arguments, tmp_path_factory):
 
 SOMETHING_FOR_ALL = (b'{"prompt":"hi","messages":[{"role":"user","content":"hi"}],"tokens":[1],'
                      b'"max_tokens":1}')
+SOMETHING = {"/v1/responses": b'{"input":"hi","max_output_tokens":1}'}  # for which a prompt is wrong
 
 
 def documented_paths() -> set[str]:
@@ -72,7 +73,7 @@ def test_describes_the_whole_daemon(described):
             # As it is: where the header counts, one that is no number is refused for it.
             answer = httpx.request(method, daemon.url + path, headers={
                 **headers, "X-Request-Timeout": "soon", "Content-Type": "application/json"},
-                content=SOMETHING_FOR_ALL if method == "post" else None)
+                content=SOMETHING.get(path, SOMETHING_FOR_ALL) if method == "post" else None)
             counts = answer.status_code == 400 and "timeout" in answer.text.lower()
             assert ("X-Request-Timeout" in names) == counts, (path, answer.text)
 

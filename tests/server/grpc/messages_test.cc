@@ -101,6 +101,34 @@ TEST(RequestReader, ShowsToolsAndLooksForCallsUnlessNoneAreChosen) {
   EXPECT_EQ(ReadChat(request, kLimits)->answer.shown.tools, engine::ToolFormat::kNone);
 }
 
+TEST(RequestReader, FindsThoughtsWhereTheTemplateHasThem) {
+  ModelLimits limits = kLimits;
+  limits.reasoning = engine::ReasoningFormat::kThink;
+  v1::ChatRequest request = ToolRequest();
+  const auto shown = [&](const ModelLimits& of) { return ReadChat(request, of)->answer.shown; };
+  EXPECT_EQ(shown(kLimits).reasoning, engine::ReasoningFormat::kNone);
+  EXPECT_EQ(shown(limits).reasoning, engine::ReasoningFormat::kThink);
+  EXPECT_TRUE(shown(limits).include_reasoning);
+  request.mutable_chat()->set_include_reasoning(false);
+  EXPECT_FALSE(shown(limits).include_reasoning);
+  request.mutable_params()->set_echo(true);
+  EXPECT_EQ(shown(limits).reasoning, engine::ReasoningFormat::kNone);
+}
+
+TEST(RequestReader, ShowsWhatAnAssistantThought) {
+  v1::ChatRequest request = ToolRequest();
+  auto* const message = request.mutable_chat()->add_messages();
+  message->set_role("assistant");
+  message->set_reasoning("Hm.");
+  const auto read = ReadChat(request, kLimits);
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto& messages = std::get<engine::ChatPrompt>(read->request.prompt).input.messages;
+  EXPECT_EQ(messages.AsList()[0].AsMap().FindOrNull("reasoning_content"), nullptr);
+  const auto* const shown = messages.AsList()[1].AsMap().FindOrNull("reasoning_content");
+  ASSERT_NE(shown, nullptr);
+  EXPECT_EQ(shown->AsString(), "Hm.");
+}
+
 TEST(RequestReader, KeepsAPromptThatIsExpectedAgain) {
   const auto keeps = [](auto set) {
     v1::GenerateRequest request = TextRequest();
@@ -348,6 +376,33 @@ TEST(AnswerWriter, TellsToolCallsApartFromTheText) {
   EXPECT_EQ(delta.tool_calls(1).name(), "g");
   EXPECT_EQ(delta.tool_calls(1).arguments(), "{}");
   EXPECT_EQ(delta.finish_reason(), v1::FINISH_REASON_TOOL_CALLS);
+}
+
+TEST(AnswerWriter, TellsThoughtsApartFromTheText) {
+  testing::ByteTokenizer tokenizer;
+  for (const bool include : {true, false}) {
+    AnswerWriter writer(&tokenizer, {.shown = {.reasoning = engine::ReasoningFormat::kThink,
+                                               .include_reasoning = include}});
+    v1::GenerateResponse message;
+    v1::Usage usage;
+    writer.Take({});  // the prompt is not known yet
+    writer.Take({.tokens = Tokens("Hm"), .reasoning = engine::ReasoningStart::kInside});
+    EXPECT_TRUE(writer.Fill(&message));
+    EXPECT_EQ(message.choices(0).reasoning(), include ? "Hm" : "");
+    EXPECT_EQ(message.choices(0).text(), "");
+    EXPECT_EQ(message.choices(0).token_ids_size(), 2);
+    writer.Take({.tokens = Tokens(".\n</think>\n\nYes"),
+                 .ends = {{}},
+                 .reasoning = engine::ReasoningStart::kInside});
+    EXPECT_TRUE(writer.Fill(&message));
+    EXPECT_EQ(message.choices(0).reasoning(), include ? "." : "");
+    EXPECT_EQ(message.choices(0).text(), "Yes");
+    writer.FillUsage({}, &usage);
+    EXPECT_EQ(usage.reasoning_tokens(), 12);
+  }
+  v1::Usage usage;
+  AnswerWriter(&tokenizer, {}).FillUsage({}, &usage);
+  EXPECT_FALSE(usage.has_reasoning_tokens());
 }
 
 TEST(AnswerWriter, ACallThatAStopStringCutsIsNoReasonToFinish) {

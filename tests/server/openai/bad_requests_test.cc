@@ -65,6 +65,7 @@ std::string ToLatin1(const std::string& utf8) {
 // The least request that is right, to which a wrong field is added.
 ordered_json GoodRequest(const std::string& to) {
   if (to == "chat") return {{"messages", {{{"role", "user"}, {"content", "hi"}}}}};
+  if (to == "responses") return {{"input", "hi"}};
   if (to == "detokenize") return {{"tokens", {1}}};
   return {{"prompt", "hi"}};
 }
@@ -72,7 +73,16 @@ ordered_json GoodRequest(const std::string& to) {
 std::string PathOf(const std::string& to) {
   if (to == "chat") return "/v1/chat/completions";
   if (to == "completions") return "/v1/completions";
+  if (to == "responses") return "/v1/responses";
   return "/" + to;
+}
+
+// Those that a row of the table is about.
+std::vector<std::string> EndpointsOf(const ordered_json& row) {
+  const auto to = row["to"].get<std::string>();
+  if (to == "both") return {"completions", "chat"};
+  if (to == "all") return {"completions", "chat", "responses"};
+  return {to};
 }
 
 // No error tells how the server is made or where its files are: neither does a library's exception
@@ -130,10 +140,7 @@ class BadRequestsTest : public ::testing::Test {
 TEST_F(BadRequestsTest, EveryWrongFieldIsNamed) {
   int sent = 0;
   for (const ordered_json& row : ReadTable("fields.json")) {
-    const auto to = row["to"].get<std::string>();
-    std::vector<std::string> endpoints = {to};
-    if (to == "both") endpoints = {"completions", "chat"};
-    for (const std::string& endpoint : endpoints) {
+    for (const std::string& endpoint : EndpointsOf(row)) {
       for (const ordered_json& wrong : row["wrong"]) {
         ordered_json request = GoodRequest(endpoint);
         if (row.contains("with")) request.update(row["with"]);
@@ -149,7 +156,7 @@ TEST_F(BadRequestsTest, EveryWrongFieldIsNamed) {
       }
     }
   }
-  EXPECT_GT(sent, 700);
+  EXPECT_GT(sent, 1200);
   // But for prompts that are too long nothing came as far as the engine.
   EXPECT_LE(served_.engine().submitted(), 1);
 }
@@ -157,16 +164,17 @@ TEST_F(BadRequestsTest, EveryWrongFieldIsNamed) {
 // A field that is added to the parser is missed here until the table has it.
 TEST_F(BadRequestsTest, TheTableHasAWrongValueOfEveryFieldThatHasAnEffect) {
   const ordered_json table = ReadTable("fields.json");
-  for (const std::string endpoint : {"completions", "chat", "tokenize", "detokenize"}) {
+  for (const std::string endpoint :
+       {"completions", "chat", "responses", "tokenize", "detokenize"}) {
     const ordered_json fields = RequestFields(served_.port(), PathOf(endpoint));
     EXPECT_FALSE(fields.empty()) << endpoint;
     for (const auto& [name, schema] : fields.items()) {
       if (schema.empty()) continue;
       const bool is_there =
           std::any_of(table.begin(), table.end(), [&, field = name](const ordered_json& row) {
-            const bool both =
-                row["to"] == "both" && (endpoint == "completions" || endpoint == "chat");
-            return row.value("field", "") == field && (both || row["to"] == endpoint);
+            const std::vector<std::string> to = EndpointsOf(row);
+            return row.value("field", "") == field &&
+                   std::find(to.begin(), to.end(), endpoint) != to.end();
           });
       EXPECT_TRUE(is_there) << endpoint << ": " << name;
     }
@@ -207,7 +215,7 @@ TEST_F(BadRequestsTest, EveryWrongBodyIsRefused) {
     SCOPED_TRACE(row["name"].get<std::string>());
     std::string body = Joined(row["body"]);
     if (row.contains("latin1")) body = ToLatin1(body);
-    for (const char* endpoint : {"completions", "chat", "tokenize", "detokenize"}) {
+    for (const char* endpoint : {"completions", "chat", "responses", "tokenize", "detokenize"}) {
       if (row["param"] == "prompt" && std::string_view(endpoint) != "completions") continue;
       SCOPED_TRACE(endpoint);
       ExpectRefused(PathOf(endpoint), body, row);

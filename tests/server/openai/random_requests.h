@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/server/http/raw_client.h"
@@ -18,7 +19,8 @@ namespace refrain::testing {
 // Of all requests, and one that is unknown.
 inline std::vector<std::string> AllFields(uint16_t port) {
   std::set<std::string> names = {"whatever"};
-  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"}) {
+  for (const char* path :
+       {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize"}) {
     const nlohmann::ordered_json fields = RequestFields(port, path);
     for (const auto& [name, schema] : fields.items()) names.insert(name);
   }
@@ -39,14 +41,14 @@ class RandomRequests {
   // A whole request; `broken`: its framing may be wrong, so no answer may be waited for.
   std::string Next(bool* broken) {
     *broken = false;
-    const char* const kPaths[] = {"/v1/completions", "/v1/chat/completions", "/tokenize",
-                                  "/detokenize"};
+    const char* const kPaths[] = {"/v1/completions", "/v1/chat/completions", "/v1/responses",
+                                  "/tokenize", "/detokenize"};
     if (Chance(4)) {
       const char* const kGets[] = {"/v1/models", "/v1/models/x",    "/health", "/ready",
                                    "/nothing",   "/v1/completions", "/version"};
       return GetRequest(kGets[Below(std::size(kGets))]);
     }
-    const size_t kind = Chance(80) ? Below(2) : Below(std::size(kPaths));
+    const size_t kind = Chance(80) ? Below(3) : Below(std::size(kPaths));
     std::string body = Body(kind).dump(-1, ' ', Chance(20));
     if (Chance(25)) Mutate(&random_, &body);
     std::string request = PostRequest(kPaths[kind], body);
@@ -62,18 +64,40 @@ class RandomRequests {
     Json body = Json::object();
     if (kind == 1) {
       body["messages"] = {{{"role", "user"}, {"content", Text()}}};
-    } else if (kind == 3) {
+    } else if (kind == 2) {
+      body["input"] = Chance(60) ? Json(Text()) : Items();
+    } else if (kind == 4) {
       body["tokens"] = {1, 2, 3};
     } else {
       body["prompt"] = Text();
     }
-    if (Chance(70)) body["max_tokens"] = Below(20);
+    if (Chance(70)) body[kind == 2 ? "max_output_tokens" : "max_tokens"] = Below(20);
     if (Chance(40)) body["stream"] = Chance(70);
     if (kind < 2 && Chance(15)) AskForMore(&body);
     const size_t wrong = Chance(60) ? Below(3) : Below(12);
     for (size_t i = 0; i < wrong; ++i) body[fields_[Below(fields_.size())]] = Value(0);
     if (Below(200) == 0) body[fields_[Below(fields_.size())]] = Flood();
     return body;
+  }
+
+  // Items of /v1/responses, right and wrong, in any order.
+  Json Items() {
+    const char* const kTypes[] = {"message", "function_call", "function_call_output", "reasoning",
+                                  "item_reference"};
+    const char* const kRoles[] = {"user", "assistant", "system", "developer", "tool"};
+    Json items = Json::array();
+    for (size_t i = Below(6); i > 0; --i) {
+      Json item = {{"type", kTypes[Below(Chance(90) ? 4 : 5)]},
+                   {"role", kRoles[Below(Chance(90) ? 4 : 5)]},
+                   {"content", Text()},
+                   {"call_id", Text()},
+                   {"name", Text()},
+                   {"output", Text()}};
+      if (item["type"] == "reasoning") item["content"] = {{{"text", Text()}}};
+      if (Chance(20)) item[Chance(50) ? "content" : "arguments"] = Value(0);
+      items.push_back(std::move(item));
+    }
+    return items;
   }
 
   // Sequences that share a prompt, which random values seldom ask for.

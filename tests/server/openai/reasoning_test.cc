@@ -44,6 +44,26 @@ TEST(Reasoning, OfAnAssistantHasBothNames) {
   }
 }
 
+TEST(Reasoning, IsFoundWhereTheTemplateHasItAndLeftOutWhereItIsNotAskedFor) {
+  const auto output = [](engine::ReasoningFormat format, const std::string& members) {
+    const auto call = ParseGenerationCall(
+        Endpoint::kChatCompletions, R"({"messages":[{"role":"user","content":"hi"}])" + members,
+        {.max_context_tokens = 4096, .reasoning = format});
+    EXPECT_TRUE(call.ok()) << call.status();
+    EXPECT_TRUE(call->ignored_fields.empty());
+    return call->output;
+  };
+  using engine::ReasoningFormat;
+  EXPECT_EQ(output(ReasoningFormat::kNone, "}").reasoning, ReasoningFormat::kNone);
+  EXPECT_EQ(output(ReasoningFormat::kThink, "}").reasoning, ReasoningFormat::kThink);
+  EXPECT_TRUE(output(ReasoningFormat::kThink, "}").include_reasoning);
+  EXPECT_FALSE(output(ReasoningFormat::kThink, R"(,"include_reasoning":false})").include_reasoning);
+  const auto completion =
+      ParseGenerationCall(Endpoint::kCompletions, R"({"prompt":"a"})",
+                          {.max_context_tokens = 9, .reasoning = ReasoningFormat::kThink});
+  EXPECT_EQ(completion->output.reasoning, ReasoningFormat::kNone);
+}
+
 // Only where it is sent: a template that thinks by itself goes on doing so.
 TEST(Reasoning, EffortIsAVariableAndNoneIsNoThinking) {
   const auto variables = [](const std::string& members) {

@@ -28,10 +28,11 @@ std::string ListOf(const std::string& element) {
 
 void ExpectRefusedAsItIs(Endpoint endpoint, const std::string& field, const std::string& element,
                          const std::string& problem) {
-  const std::string prompt = endpoint == Endpoint::kCompletions
-                                 ? R"("prompt":"a")"
-                                 : R"("messages":[{"role":"user","content":"hi"}])";
-  const Json body = *ParseJson(Concat("{", prompt, ",\"", field, "\":", ListOf(element), "}"));
+  const std::string prompt = endpoint == Endpoint::kChatCompletions
+                                 ? R"("messages":[{"role":"user","content":"hi"}])"
+                                 : Concat("\"", InputField(endpoint), "\":\"a\"");
+  const Json body = *ParseJson(
+      Concat("{", field == "input" ? "" : prompt + ",", "\"", field, "\":", ListOf(element), "}"));
   const ModelLimits limits = {.vocab_size = 258, .tools = engine::ToolFormat::kHermes};
   const int64_t before = HeapCountsOfThread().allocations;
   const auto call = ReadGenerationCall(endpoint, body, limits);
@@ -44,7 +45,8 @@ void ExpectRefusedAsItIs(Endpoint endpoint, const std::string& field, const std:
 
 TEST(RefusedLists, AreNotCopied) {
   const std::string long_text = "\"a text that does not fit into a string's own bytes\"";
-  for (const Endpoint endpoint : {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
+  for (const Endpoint endpoint :
+       {Endpoint::kCompletions, Endpoint::kChatCompletions, Endpoint::kResponses}) {
     ExpectRefusedAsItIs(endpoint, "stop", long_text, "has 20000 strings; at most 16 are");
     ExpectRefusedAsItIs(endpoint, "stop", "1", "has 20000 strings; at most 16 are");
     ExpectRefusedAsItIs(endpoint, "bad_words", long_text, "has 20000 words; at most 256 are");
@@ -55,11 +57,15 @@ TEST(RefusedLists, AreNotCopied) {
 
 // What a chat template would see is not made of them, either.
 TEST(RefusedLists, OfAChatBecomeNoTemplateValues) {
-  const std::string tool = R"({"type":"function","function":{"name":"f"}})";
-  ExpectRefusedAsItIs(Endpoint::kChatCompletions, "tools", tool,
-                      "has 20000 tools; at most 1024 are accepted");
-  ExpectRefusedAsItIs(Endpoint::kChatCompletions, "documents", "[1]",
-                      "must be an array of objects, not of an array");
+  const std::string tool = R"({"type":"function","name":"f","function":{"name":"f"}})";
+  for (const Endpoint endpoint : {Endpoint::kChatCompletions, Endpoint::kResponses}) {
+    ExpectRefusedAsItIs(endpoint, "tools", tool, "has 20000 tools; at most 1024 are accepted");
+    ExpectRefusedAsItIs(endpoint, "documents", "[1]",
+                        "must be an array of objects, not of an array");
+  }
+  ExpectRefusedAsItIs(Endpoint::kResponses, "input", R"({"role":"user","content":"hi"})",
+                      "an array of 1 to 16384 items");
+  ExpectRefusedAsItIs(Endpoint::kResponses, "include", "5", "must be an array of strings");
 }
 
 }  // namespace

@@ -84,6 +84,52 @@ TEST_F(ShownTextTest, OfAControlTokenThatIsNotShownNoPartIs) {
   EXPECT_EQ(shown(false), " Once<s");
 }
 
+// Tags that are control tokens are left out of text, and still are tags; elsewhere they are what
+// control tokens are.
+TEST_F(ShownTextTest, TagsOfAThoughtMayBeControlTokensOrNot) {
+  for (const auto type : {engine::TokenType::kControl, engine::TokenType::kUserDefined}) {
+    const bool is_control = type == engine::TokenType::kControl;
+    engine::TokenizerSpec spec;
+    spec.tokens = {"<think>", "</think>", "a", "b", "<s>"};
+    spec.token_types = {type, type, engine::TokenType::kNormal, engine::TokenType::kNormal,
+                        engine::TokenType::kControl};
+    spec.pre_tokenizer = "gpt2";
+    const auto tokenizer = CreateTokenizer(spec);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (const bool skip_special : {true, false}) {
+      const auto shown = [&](engine::ReasoningStart start, const std::vector<int>& ids,
+                             bool include = true) {
+        ShownText text(tokenizer->get(), {.skip_special = skip_special,
+                                          .reasoning = engine::ReasoningFormat::kThink,
+                                          .include_reasoning = include});
+        text.SetReasoningStart(start);
+        std::string reasoning, answer;
+        const auto take = [&](const ShownText::Output& output) {
+          reasoning += output.reasoning;
+          answer += output.text;
+        };
+        for (const int id : ids) take(text.Add(Generated(id)));
+        take(text.End());
+        return reasoning + "|" + answer + "|" + std::to_string(text.reasoning_tokens());
+      };
+      const auto hidden = [&](const char* tag) {
+        return std::string(is_control && skip_special ? "" : tag);
+      };
+      const std::string special = skip_special ? "" : "<s>";
+      using engine::ReasoningStart;
+      EXPECT_EQ(shown(ReasoningStart::kBefore, {0, 2, 4, 1, 3}), "a" + special + "|b|4");
+      EXPECT_EQ(shown(ReasoningStart::kInside, {2, 1, 3}), "a|b|2");
+      EXPECT_EQ(shown(ReasoningStart::kInside, {0, 2, 1, 3}), "a|b|3");
+      EXPECT_EQ(shown(ReasoningStart::kBefore, {0, 2, 1, 3}, false), "|b|3");
+      EXPECT_EQ(shown(ReasoningStart::kBefore, {2, 0, 3, 1}),
+                "|a" + hidden("<think>") + "b" + hidden("</think>") + "|0");
+      EXPECT_EQ(shown(ReasoningStart::kBefore, {1, 2}), "|" + hidden("</think>") + "a|0");
+      EXPECT_EQ(shown(ReasoningStart::kBehind, {0, 2, 1}),
+                "|" + hidden("<think>") + "a" + hidden("</think>") + "|0");
+    }
+  }
+}
+
 // The bytes of a character that has begun come out in front of it.
 TEST_F(ShownTextTest, ACutControlTokenEndsACharacter) {
   engine::TokenizerSpec spec;

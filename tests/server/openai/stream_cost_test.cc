@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,11 +21,21 @@ using ::refrain::testing::HeapCountsOfThread;
 
 constexpr int32_t kTokens = 100;
 
-class StreamCostTest : public ::testing::TestWithParam<Endpoint> {
+struct Shape {
+  Endpoint endpoint;
+  // Where the prompt leaves a model that thinks; none: its template has no thoughts.
+  std::optional<engine::ReasoningStart> reasoning = std::nullopt;
+};
+
+class StreamCostTest : public ::testing::TestWithParam<Shape> {
  protected:
   StreamCostTest() {
     GenerationCall call;
-    call.endpoint = GetParam();
+    call.endpoint = GetParam().endpoint;
+    if (const auto& reasoning = GetParam().reasoning; reasoning.has_value()) {
+      call.output.reasoning = engine::ReasoningFormat::kThink;
+      stream_->SetReasoningStart(*reasoning);
+    }
     call.stream = true;
     call.requests.emplace_back();
     GenerationReply::Parts parts;
@@ -88,13 +99,19 @@ TEST_P(StreamCostTest, TokensThatWaitTogetherAreOneWakeupAndOnePart) {
   for (int32_t i = 0; i < kTokens; ++i) stream_->Push(BatchOf(1));
   EXPECT_EQ(wakeups_, 1);
   SendPart();
-  EXPECT_EQ(CountEvents(bytes_), kTokens);
+  // A response's own begin, and that of its message and its text.
+  const int64_t first = GetParam().endpoint == Endpoint::kResponses ? 4 : 0;
+  EXPECT_EQ(CountEvents(bytes_), kTokens + first);
   SendPart();
   EXPECT_EQ(bytes_, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Endpoints, StreamCostTest,
-                         ::testing::Values(Endpoint::kCompletions, Endpoint::kChatCompletions));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, StreamCostTest,
+    ::testing::Values(Shape{Endpoint::kCompletions}, Shape{Endpoint::kChatCompletions},
+                      Shape{Endpoint::kResponses},
+                      Shape{Endpoint::kChatCompletions, engine::ReasoningStart::kInside},
+                      Shape{Endpoint::kChatCompletions, engine::ReasoningStart::kBefore}));
 
 }  // namespace
 }  // namespace refrain::server::openai

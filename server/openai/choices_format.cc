@@ -1,42 +1,14 @@
-#include "server/openai/response_format.h"
+#include "server/openai/choices_format.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
+#include <iterator>
 #include <utility>
 
-#include "engine/text/utf8.h"
 #include "server/concat.h"
 #include "server/json.h"
 #include "server/request_id.h"
 
 namespace refrain::server::openai {
-namespace {
-
-// JSON has no infinities; OpenAI clients know this value for "as good as impossible".
-constexpr float kLeastLogprob = -9999.0f;
-
-void AppendLogprob(float logprob, std::string* out) {
-  AppendJsonNumber(std::isfinite(logprob) ? std::max(logprob, kLeastLogprob) : kLeastLogprob, out);
-}
-
-std::string_view ReasonName(engine::CacheMissReason reason) {
-  switch (reason) {
-    case engine::CacheMissReason::kNeverSeen:
-      return "never_seen";
-    case engine::CacheMissReason::kDiverged:
-      return "diverged";
-    case engine::CacheMissReason::kEvicted:
-      return "evicted";
-    case engine::CacheMissReason::kTruncated:
-      return "truncated";
-    case engine::CacheMissReason::kDisabled:
-      break;
-  }
-  return "disabled";
-}
-
-}  // namespace
 
 std::string_view FinishReasonName(engine::FinishReason reason) {
   switch (reason) {
@@ -51,26 +23,16 @@ std::string_view FinishReasonName(engine::FinishReason reason) {
   return "error";
 }
 
-std::string TokenText(std::string_view bytes) {
-  if (engine::IsValidUtf8(bytes)) return std::string(bytes);
-  std::string text = "bytes:";
-  for (const unsigned char byte : bytes) {
-    char escaped[8];
-    text.append(escaped, std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte));
-  }
-  return text;
-}
-
-ResponseFormat::ResponseFormat(Answer answer, int32_t num_choices,
-                               const engine::Tokenizer* tokenizer)
+ChoicesFormat::ChoicesFormat(Answer answer, int32_t num_choices, const engine::Tokenizer* tokenizer)
     : answer_(std::move(answer)),
       tokenizer_(tokenizer),
+      names_(tokenizer, answer_.output.tokens_as_ids),
       text_offsets_(num_choices, TextOffset(tokenizer, answer_.output.skip_special)) {
   event_head_ = "data: ";
   AppendHead(/*chunk=*/true, &event_head_);
 }
 
-void ResponseFormat::AppendHead(bool chunk, std::string* out) const {
+void ChoicesFormat::AppendHead(bool chunk, std::string* out) const {
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   out->append("{\"id\":");
   AppendJsonString(answer_.id, out);
@@ -83,31 +45,26 @@ void ResponseFormat::AppendHead(bool chunk, std::string* out) const {
   out->append(",\"choices\":[");
 }
 
-void ResponseFormat::AppendUsage(const engine::Usage& usage, std::string* out) const {
+void ChoicesFormat::AppendUsage(const engine::Usage& usage, std::string* out) const {
   ConcatTo(out, ",\"usage\":{\"prompt_tokens\":", usage.prompt_tokens,
            ",\"completion_tokens\":", usage.completion_tokens,
            ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
-           ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
-           ",\"cache_write_tokens\":", usage.written_tokens);
-  if (!misses_.empty()) {
-    out->append(",\"cache_misses\":[");
-    for (size_t i = 0; i < misses_.size(); ++i) {
-      const std::optional<engine::CacheMiss>& miss = misses_[i];
-      if (i > 0) out->append(",");
-      if (!miss.has_value()) {
-        out->append("null");
-        continue;
-      }
-      ConcatTo(out, "{\"reason\":\"", ReasonName(miss->reason), "\",\"at_token\":", miss->at_token,
-               ",\"evicted_tokens\":", miss->evicted_tokens, "}");
-    }
-    out->append("]");
+           ",\"prompt_tokens_details\":{");
+  AppendCacheUsage(usage, out);
+  out->append("}");
+  if (reasoning_tokens().has_value()) {
+    ConcatTo(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":", *reasoning_tokens(), "}");
   }
-  out->append("}}");
+  out->append("}");
 }
 
-void ResponseFormat::AppendFinish(std::optional<engine::FinishReason> finish, bool called,
-                                  std::string* out) {
+void ChoicesFormat::AppendReasoning(std::string_view reasoning, std::string* out) {
+  out->append("\"reasoning_content\":");
+  AppendJsonString(reasoning, out);
+}
+
+void ChoicesFormat::AppendFinish(std::optional<engine::FinishReason> finish, bool called,
+                                 std::string* out) {
   out->append(",\"finish_reason\":");
   if (!finish.has_value()) {
     out->append("null");
@@ -119,9 +76,9 @@ void ResponseFormat::AppendFinish(std::optional<engine::FinishReason> finish, bo
 }
 
 // vLLM's: the stop string or the client's stop token that ended the choice, else null.
-void ResponseFormat::AppendStopReason(const std::optional<std::string>& stop_string,
-                                      const std::optional<TokenDetails>& end_token,
-                                      std::string* out) const {
+void ChoicesFormat::AppendStopReason(const std::optional<std::string>& stop_string,
+                                     const std::optional<TokenDetails>& end_token,
+                                     std::string* out) const {
   const std::vector<engine::TokenId>& named = answer_.named_ends;
   out->append(",\"stop_reason\":");
   if (stop_string.has_value()) {
@@ -134,7 +91,7 @@ void ResponseFormat::AppendStopReason(const std::optional<std::string>& stop_str
   }
 }
 
-void ResponseFormat::AppendCallHead(std::string_view name, std::string* out) {
+void ChoicesFormat::AppendCallHead(std::string_view name, std::string* out) {
   // Not made of the answer's id: a client may send the same x-request-id with each turn of a
   // conversation, and the turns' calls must differ.
   ConcatTo(out, "\"id\":\"call_", MakeRequestId(), "\"");
@@ -143,7 +100,7 @@ void ResponseFormat::AppendCallHead(std::string_view name, std::string* out) {
   out->append(",");
 }
 
-void ResponseFormat::AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
+void ChoicesFormat::AppendToolCalls(const std::vector<ToolCall>& calls, std::string* out) {
   out->append("\"tool_calls\":[");
   for (size_t i = 0; i < calls.size(); ++i) {
     out->append(i == 0 ? "{" : ",{");
@@ -155,7 +112,7 @@ void ResponseFormat::AppendToolCalls(const std::vector<ToolCall>& calls, std::st
   out->append("]");
 }
 
-void ResponseFormat::AppendToolCallDelta(const ToolCallDelta& delta, std::string* out) {
+void ChoicesFormat::AppendToolCallDelta(const ToolCallDelta& delta, std::string* out) {
   ConcatTo(out, "\"tool_calls\":[{\"index\":", delta.index, ",");
   if (delta.name.has_value()) {
     AppendCallHead(*delta.name, out);
@@ -167,15 +124,20 @@ void ResponseFormat::AppendToolCallDelta(const ToolCallDelta& delta, std::string
   out->append("}}]");
 }
 
-void ResponseFormat::AppendDelta(const TextPiece& piece, std::string* out) {
+void ChoicesFormat::AppendDelta(const TextPiece& piece, std::string* out) {
   out->append(",\"delta\":{");
   std::string_view comma;
   if (piece.first) {
     out->append("\"role\":\"assistant\"");
     comma = ",";
   }
+  if (!piece.reasoning.empty()) {
+    out->append(comma);
+    AppendReasoning(piece.reasoning, out);
+    comma = ",";
+  }
   const bool only_call = piece.text.empty() && piece.call.has_value();
-  if (!piece.text.empty() || piece.first) {
+  if (!piece.text.empty() || (piece.first && piece.reasoning.empty())) {
     ConcatTo(out, comma, "\"content\":");
     comma = ",";
     if (only_call) {
@@ -191,12 +153,13 @@ void ResponseFormat::AppendDelta(const TextPiece& piece, std::string* out) {
   out->append("}");
 }
 
-void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
+void ChoicesFormat::AppendEvents(int32_t choice, TextPiece& piece,
                                  const std::vector<engine::TokenId>& prompt_ids,
                                  const std::optional<engine::Usage>& usage, std::string* out) {
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   constexpr size_t kMostMembersBytes = 200;  // without log-probabilities
-  const size_t bytes = event_head_.size() + piece.text.size() + kMostMembersBytes;
+  const size_t bytes =
+      event_head_.size() + piece.text.size() + piece.reasoning.size() + kMostMembersBytes;
   if (out->capacity() - out->size() < bytes) {
     out->reserve(std::max(out->size() + bytes, 2 * out->capacity()));
   }
@@ -226,25 +189,47 @@ void ResponseFormat::AppendEvent(int32_t choice, const TextPiece& piece,
   if (shows_prompt && chat) AppendPromptIds(prompt_ids, out);
   if (usage.has_value()) {
     AppendUsage(*usage, out);
-  } else if (answer_.null_usage) {
+  } else if (answer_.include_usage) {
     out->append(",\"usage\":null");
   }
   out->append("}\n\n");
 }
 
-void ResponseFormat::AppendUsageEvent(const engine::Usage& usage, std::string* out) const {
-  out->append(event_head_).append("]");
-  AppendUsage(usage, out);
-  out->append("}\n\n");
+void ChoicesFormat::AppendEnd(const engine::Usage& usage, std::string* out) {
+  if (answer_.include_usage) {
+    out->append(event_head_).append("]");
+    AppendUsage(usage, out);
+    out->append("}\n\n");
+  }
+  out->append("data: [DONE]\n\n");
 }
 
-std::string ResponseFormat::ErrorEvent(std::string_view error_body) {
-  return Concat("data: ", error_body, "\n\n");
+void ChoicesFormat::AppendFailure(const ApiError& error, const engine::Usage& /*usage*/,
+                                  std::string* out) {
+  ConcatTo(out, "data: ", ErrorBody(error), "\n\n");
 }
 
-std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
-                                      const std::vector<PromptTokens>& prompts,
-                                      const engine::Usage& usage) {
+void ChoicesFormat::Keep(int32_t choice, TextPiece piece) {
+  choices_.resize(text_offsets_.size());
+  WholeChoice& whole = choices_[choice];
+  whole.reasoning += piece.reasoning;
+  whole.text += piece.text;
+  if (piece.call.has_value()) AppendToCalls(*piece.call, &whole.calls);
+  whole.tokens.insert(whole.tokens.end(), std::make_move_iterator(piece.tokens.begin()),
+                      std::make_move_iterator(piece.tokens.end()));
+  if (piece.finish.has_value()) {
+    whole.finish = *piece.finish;
+    whole.called = piece.called;
+  }
+  if (piece.end_token.has_value()) whole.end_token = std::move(piece.end_token);
+  if (piece.stop_string.has_value()) whole.stop_string = std::move(piece.stop_string);
+  if (!piece.hidden_tokens.empty()) whole.hidden_tokens = std::move(piece.hidden_tokens);
+}
+
+std::string ChoicesFormat::TakeWhole(const std::vector<PromptTokens>& prompts,
+                                     const engine::Usage& usage) {
+  std::vector<WholeChoice> choices = std::exchange(choices_, {});
+  choices.resize(text_offsets_.size());
   const bool chat = answer_.endpoint == Endpoint::kChatCompletions;
   std::string body;
   AppendHead(/*chunk=*/false, &body);
@@ -262,6 +247,10 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
         AppendJsonString(choice.text, &body);
       }
       body.append(",\"refusal\":null");
+      if (!choice.reasoning.empty()) {
+        body.append(",");
+        AppendReasoning(choice.reasoning, &body);
+      }
       if (!choice.calls.empty()) {
         body.append(",");
         AppendToolCalls(choice.calls, &body);
@@ -284,27 +273,28 @@ std::string ResponseFormat::WholeBody(const std::vector<WholeChoice>& choices,
   return body;
 }
 
-void ResponseFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
-                                    const std::optional<TokenDetails>& end_token,
-                                    std::string* out) {
+void ChoicesFormat::AppendLogprobs(int32_t choice, const std::vector<TokenDetails>& tokens,
+                                   const std::optional<TokenDetails>& end_token, std::string* out) {
   out->append(",\"logprobs\":");
   if (!answer_.output.logprobs.has_value()) {
     out->append("null");
   } else if (answer_.endpoint == Endpoint::kCompletions) {
     AppendCompletionLogprobs(choice, tokens, end_token, out);
   } else {
-    AppendChatLogprobs(tokens, end_token, out);
+    out->append("{\"content\":[");
+    names_.AppendList(tokens, end_token, out);
+    out->append("],\"refusal\":null}");
   }
 }
 
 // The members of a prompt, where they were asked for: in a choice of a completion, beside the
 // choices of a chat.
-void ResponseFormat::AppendPromptFields(const PromptTokens& prompt, std::string* out) const {
+void ChoicesFormat::AppendPromptFields(const PromptTokens& prompt, std::string* out) const {
   if (answer_.output.prompt_logprobs.has_value()) AppendPromptLogprobs(prompt.logprobs, out);
   if (answer_.output.token_ids) AppendPromptIds(prompt.ids, out);
 }
 
-void ResponseFormat::AppendPromptIds(const std::vector<engine::TokenId>& ids, std::string* out) {
+void ChoicesFormat::AppendPromptIds(const std::vector<engine::TokenId>& ids, std::string* out) {
   out->append(",\"prompt_token_ids\":[");
   for (size_t i = 0; i < ids.size(); ++i) {
     ConcatTo(out, i == 0 ? "" : ",", static_cast<int32_t>(ids[i]));
@@ -312,8 +302,8 @@ void ResponseFormat::AppendPromptIds(const std::vector<engine::TokenId>& ids, st
   out->append("]");
 }
 
-void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& prompt,
-                                          std::string* out) const {
+void ChoicesFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& prompt,
+                                         std::string* out) const {
   const auto append = [&](engine::TokenId token, float logprob, int32_t rank) {
     ConcatTo(out, "\"", static_cast<int32_t>(token), "\":{\"logprob\":");
     AppendLogprob(logprob, out);
@@ -343,10 +333,10 @@ void ResponseFormat::AppendPromptLogprobs(const std::vector<TokenDetails>& promp
 }
 
 // Of the output alone: all that was generated, shown or not.
-void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
-                                    const std::vector<engine::TokenId>& hidden_tokens,
-                                    const std::optional<TokenDetails>& end_token,
-                                    std::string* out) const {
+void ChoicesFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
+                                   const std::vector<engine::TokenId>& hidden_tokens,
+                                   const std::optional<TokenDetails>& end_token,
+                                   std::string* out) const {
   if (!answer_.output.token_ids) return;
   out->append(",\"token_ids\":[");
   std::string_view comma;
@@ -362,15 +352,10 @@ void ResponseFormat::AppendTokenIds(const std::vector<TokenDetails>& tokens,
   out->append("]");
 }
 
-std::string ResponseFormat::NameOf(engine::TokenId token) const {
-  if (answer_.output.tokens_as_ids) return Concat("token_id:", static_cast<int32_t>(token));
-  return TokenText(tokenizer_->TokenBytes(token));
-}
-
 // An object by the tokens' texts. Of several tokens with one text (a byte's token and the letter's)
 // the token of the answer is named, else the likeliest: a name appears once.
-void ResponseFormat::AppendTopLogprobs(const TokenDetails& details, std::string* out) const {
-  const std::string own = NameOf(details.token);
+void ChoicesFormat::AppendTopLogprobs(const TokenDetails& details, std::string* out) const {
+  const std::string own = names_.NameOf(details.token);
   std::vector<std::string> names = {own};
   bool has_own = false;
   out->append("{");
@@ -390,7 +375,7 @@ void ResponseFormat::AppendTopLogprobs(const TokenDetails& details, std::string*
       append(own, details.top[j].logprob);
       continue;
     }
-    std::string name = NameOf(details.top[j].token);
+    std::string name = names_.NameOf(details.top[j].token);
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     append(name, details.top[j].logprob);
     names.push_back(std::move(name));
@@ -401,17 +386,17 @@ void ResponseFormat::AppendTopLogprobs(const TokenDetails& details, std::string*
 
 // The end token has its place, though the text does not show it: who scores a prompt (`echo`)
 // finds the last generated token at the end and leaves it out.
-void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
-                                              const std::vector<TokenDetails>& tokens,
-                                              const std::optional<TokenDetails>& end_token,
-                                              std::string* out) {
+void ChoicesFormat::AppendCompletionLogprobs(int32_t choice,
+                                             const std::vector<TokenDetails>& tokens,
+                                             const std::optional<TokenDetails>& end_token,
+                                             std::string* out) {
   std::string texts, logprobs, tops, offsets;
   const size_t count = tokens.size() + (end_token.has_value() ? 1 : 0);
   for (size_t i = 0; i < count; ++i) {
     const TokenDetails& details = i < tokens.size() ? tokens[i] : *end_token;
     const std::string_view comma = i == 0 ? "" : ",";
     texts.append(comma);
-    AppendJsonString(NameOf(details.token), &texts);
+    AppendJsonString(names_.NameOf(details.token), &texts);
     TextOffset& text_offset = text_offsets_[choice];
     ConcatTo(&offsets, comma,
              details.from_prompt ? text_offset.AddPrompt(details.token, details.added_bos)
@@ -428,40 +413,6 @@ void ResponseFormat::AppendCompletionLogprobs(int32_t choice,
   }
   ConcatTo(out, "{\"tokens\":[", texts, "],\"token_logprobs\":[", logprobs, "],\"top_logprobs\":[",
            tops, "],\"text_offset\":[", offsets, "]}");
-}
-
-void ResponseFormat::AppendChatToken(engine::TokenId token, float logprob, std::string* out) const {
-  const std::string_view bytes = tokenizer_->TokenBytes(token);
-  out->append("{\"token\":");
-  AppendJsonString(NameOf(token), out);
-  out->append(",\"logprob\":");
-  AppendLogprob(logprob, out);
-  out->append(",\"bytes\":[");
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    ConcatTo(out, i == 0 ? "" : ",", static_cast<int>(static_cast<unsigned char>(bytes[i])));
-  }
-  out->append("]");
-}
-
-// Of the tokens that the text shows.
-void ResponseFormat::AppendChatLogprobs(const std::vector<TokenDetails>& tokens,
-                                        const std::optional<TokenDetails>& end_token,
-                                        std::string* out) const {
-  out->append("{\"content\":[");
-  const bool lists_end = end_token.has_value() && end_token->shown;
-  for (size_t t = 0; t < tokens.size() + (lists_end ? 1 : 0); ++t) {
-    const TokenDetails& details = t < tokens.size() ? tokens[t] : *end_token;
-    if (t > 0) out->append(",");
-    AppendChatToken(details.token, details.logprob.value_or(kLeastLogprob), out);
-    out->append(",\"top_logprobs\":[");
-    for (size_t i = 0; i < details.top.size(); ++i) {
-      if (i > 0) out->append(",");
-      AppendChatToken(details.top[i].token, details.top[i].logprob, out);
-      out->append("}");
-    }
-    out->append("]}");
-  }
-  out->append("],\"refusal\":null}");
 }
 
 }  // namespace refrain::server::openai

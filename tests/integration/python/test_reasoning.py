@@ -1,0 +1,145 @@
+"""What a model thinks, apart from its answer, end to end.
+
+The chat template shows the model the same thought and answer a dozen times, which it then repeats.
+"""
+
+import grpc
+import pytest
+from conftest import Daemon
+from grpc_services import Services, address, text_of
+
+TEMPLATE = r"""
+{{- messages[0].content }}
+{%- for i in range(12) %}
+{{- '\nQ: Count.\nA: <think>\none two three\n</think>\n\nfour five six. END' }}
+{%- endfor %}
+{%- for message in messages if message.role == 'assistant' %}
+{{- '\nQ: Count.\nA: <think>\n' + message.reasoning_content + '\n</think>\n\n' + message.content }}
+{{- 'END' }}
+{%- endfor %}
+{{- '\nQ: Count.\nA:' }}
+{%- if thought == 'opened' %}{{ ' <think>\n' }}{% endif %}
+{%- if thought == 'closed' %}{{ ' <think>\none two three\n</think>' }}{% endif %}
+"""
+MESSAGES = [{"role": "user", "content": "Hi"}]
+OPENED = {"chat_template_kwargs": {"thought": "opened"}}
+CLOSED = {"chat_template_kwargs": {"thought": "closed"}}
+THOUGHT, ANSWER = "one two three", "four five six. "
+
+
+def start(daemon_arguments, tmp_path_factory, *arguments):
+    folder = tmp_path_factory.mktemp("reasoning")
+    template = folder / "thinks.jinja"
+    template.write_text(TEMPLATE)
+    return Daemon(*daemon_arguments, folder, "--set", f"model.chat_template_file={template}",
+                  *arguments).wait_until_ready()
+
+
+@pytest.fixture(name="client", scope="module")
+def client_of_thinker(daemon_arguments, tmp_path_factory):
+    running = start(daemon_arguments, tmp_path_factory)
+    with running.client() as opened:
+        yield opened
+    assert running.stop() == 0, running.log.read_text(errors="replace")
+
+
+def ask(client, messages=None, **options):
+    body = {"temperature": 0, "max_tokens": 60, "stop": ["END"]} | options
+    return client.chat.completions.create(model="", messages=messages or MESSAGES, **body)
+
+
+def streamed(client, **options):
+    """Thought, answer and usage, as clients join the deltas."""
+    thought, answer, usage = "", "", None
+    for event in ask(client, stream=True, stream_options={"include_usage": True}, **options):
+        for choice in event.choices:
+            thought += getattr(choice.delta, "reasoning_content", None) or ""
+            answer += choice.delta.content or ""
+        usage = event.usage or usage
+    return thought, answer, usage
+
+
+@pytest.mark.parametrize("extra", [{}, OPENED], ids=["by the model", "by the prompt"])
+def test_a_thought_is_told_apart_however_it_was_opened(client, extra):
+    response = ask(client, extra_body=extra)
+    message = response.choices[0].message
+    assert (message.reasoning_content, message.content) == (THOUGHT, ANSWER)
+    counted = response.usage.completion_tokens_details.reasoning_tokens
+    assert 3 < counted < response.usage.completion_tokens
+    thought, answer, usage = streamed(client, extra_body=extra)
+    assert (thought, answer) == (THOUGHT, ANSWER)
+    assert usage.completion_tokens_details.reasoning_tokens == counted
+
+
+def test_a_prompt_that_closes_the_thought_leaves_none(client):
+    response = ask(client, extra_body=CLOSED)
+    message = response.choices[0].message
+    assert message.content == f"\n\n{ANSWER}"
+    assert not hasattr(message, "reasoning_content")
+    assert response.usage.completion_tokens_details.reasoning_tokens == 0
+
+
+def test_a_limit_inside_of_the_thought_leaves_no_answer(client):
+    choice = ask(client, max_tokens=2, extra_body=OPENED).choices[0]
+    assert choice.finish_reason == "length"
+    assert THOUGHT.startswith(choice.message.reasoning_content)
+    assert choice.message.content == ""
+
+
+def test_a_thought_may_be_left_out(client):
+    left_out = OPENED | {"include_reasoning": False}
+    message = ask(client, extra_body=left_out).choices[0].message
+    assert message.content == ANSWER
+    assert not hasattr(message, "reasoning_content")
+    thought, answer, usage = streamed(client, extra_body=left_out)
+    assert (thought, answer) == ("", ANSWER)
+    assert usage.completion_tokens_details.reasoning_tokens > 3
+
+
+@pytest.mark.parametrize("extra", [{}, OPENED], ids=["by the model", "by the prompt"])
+def test_a_thought_that_comes_back_is_met_in_the_cache(client, extra):
+    """The answer goes back as it came, and the template shows its thought again."""
+    first = ask(client, extra_body=extra | {"cache_salt": str(extra)})
+    message = first.choices[0].message
+    second = ask(client, [*MESSAGES, message.model_dump(exclude_none=True)],
+                 extra_body=extra | {"cache_salt": str(extra)})
+    found = second.usage.prompt_tokens_details.cached_tokens
+    # Of the stop string's tokens nothing is known.
+    assert found >= first.usage.prompt_tokens + first.usage.completion_tokens - 2
+    assert second.choices[0].message.reasoning_content == THOUGHT
+
+
+def test_completions_are_left_alone(client):
+    prompt = "A: <think>\none two three\n</think>\n\nfour END\n" * 12 + "A: <think>\n"
+    response = client.completions.create(model="", prompt=prompt, temperature=0, max_tokens=60,
+                                         stop=["END"])
+    assert response.choices[0].text == f"{THOUGHT}\n</think>\n\nfour "
+
+
+def test_the_configuration_can_leave_thoughts_in_the_answer(daemon_arguments, tmp_path_factory):
+    running = start(daemon_arguments, tmp_path_factory, "--set", "model.reasoning=off")
+    with running.client() as off:
+        response = ask(off, extra_body=OPENED)
+    message = response.choices[0].message
+    assert message.content == f"{THOUGHT}\n</think>\n\n{ANSWER}"
+    assert not hasattr(message, "reasoning_content")
+    assert response.usage.completion_tokens_details is None
+    assert running.stop() == 0
+
+
+@pytest.mark.no_tsan
+def test_grpc_tells_the_same(daemon_arguments, tmp_path_factory):
+    running = start(daemon_arguments, tmp_path_factory, "--grpc-listen", "127.0.0.1:0")
+    with grpc.insecure_channel(address(running)) as channel:
+        services = Services(channel)
+        for include in (None, True, False):
+            chat = {"messages": MESSAGES, "chat_template_kwargs_json": '{"thought": "opened"}'}
+            if include is not None:
+                chat["include_reasoning"] = include
+            messages = list(services("Inference/Chat", chat=chat, params={
+                "sampling": {"temperature": 0}, "stop": {"max_tokens": 60, "stop": ["END"]}}))
+            thought = "".join(delta.reasoning for one in messages for delta in one.choices)
+            assert text_of(messages) == ANSWER
+            assert thought == ("" if include is False else THOUGHT)
+            assert 3 < messages[-1].usage.reasoning_tokens < messages[-1].usage.completion_tokens
+    assert running.stop() == 0
