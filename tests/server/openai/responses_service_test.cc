@@ -162,10 +162,12 @@ class KeptResponsesTest : public ::testing::Test {
     call.stream = stream;
     call.echo = "\"instructions\":\"" + std::string(echo_bytes, 'x') + "\"";
     if (top > 0) call.output.logprobs = top;
+    if (thinks_) call.output.reasoning = engine::ReasoningFormat::kThink;
     call.requests.emplace_back();
     GenerationReply::Parts parts;
     parts.request_id = "0123456789abcdef";
     stream_ = std::make_shared<engine::TokenStream>();
+    if (thinks_) stream_->SetReasoningStart(engine::ReasoningStart::kInside);
     parts.streams = {engine::ConsumerHandle(stream_)};
     parts.tokenizer = &tokenizer_;
     parts.log = &log_;
@@ -201,7 +203,15 @@ class KeptResponsesTest : public ::testing::Test {
     }
   }
 
-  testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
+  bool thinks_ = false;  // from the first token on
+  // Letters, and in front of the end of generation the tag that closes a thought.
+  static std::vector<std::string> Pieces() {
+    std::vector<std::string> pieces = testing::LetterVocabulary();
+    pieces.insert(pieces.end() - 1, "</think>");
+    return pieces;
+  }
+  const std::vector<std::string> pieces_ = Pieces();
+  testing::FakeTokenizer tokenizer_{pieces_};
   Log log_{LogFormat::kText, LogLevel::kError};
   std::shared_ptr<ByteBudget> budget_ = std::make_shared<ByteBudget>(8 << 20);
   std::shared_ptr<engine::TokenStream> stream_;
@@ -234,6 +244,34 @@ TEST_F(KeptResponsesTest, AStreamCountsWhatItKeeps) {
   const std::string end = ReadAll();
   EXPECT_GE(held_->bytes(), end.size()) << "the events of its end";
   EXPECT_NE(end.find("response.completed"), std::string::npos);
+}
+
+// All that the model thinks is told three times at its end, where the text begins.
+TEST_F(KeptResponsesTest, AThoughtCountsAsTextDoes) {
+  for (const bool stream : {true, false}) {
+    size_t held[2];
+    for (const bool thinks : {false, true}) {
+      thinks_ = thinks;
+      Reply(0, stream);
+      Push(20'000);
+      ReadAll();
+      held[thinks ? 1 : 0] = held_->bytes();
+      if (!thinks) continue;
+      EXPECT_GE(held_->bytes(), 20'000u * 16);
+      engine::StreamBatch close;
+      close.tokens = {{.token = engine::TokenId{static_cast<int32_t>(pieces_.size()) - 2}},
+                      {.token = engine::TokenId{0}}};
+      stream_->Push(std::move(close));
+      const std::string closed = ReadAll();
+      EXPECT_EQ(closed.find("response.reasoning_text.done") != std::string::npos, stream);
+      EXPECT_GE(held_->bytes(), 20'000 + closed.size());
+      Push(1, 0, /*last=*/true);
+      const std::string end = ReadAll();
+      EXPECT_GE(held_->bytes(), end.size());
+      EXPECT_NE(end.find("\"type\":\"reasoning\""), std::string::npos);
+    }
+    EXPECT_EQ(held[0], held[1]);
+  }
 }
 
 TEST_F(KeptResponsesTest, OneThatWouldKeepTooMuchFails) {
