@@ -134,7 +134,8 @@ constexpr std::array kKeys = {
     Size("limits.body_bytes", "16MiB", 1024, 1024 * kKiB * kKiB, "bytes of a request body"),
     Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
          "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; as "
-         "many again of conversations and lists in memory and of answers sent as a whole; more get "
+         "many again of conversations and lists in memory and of answers sent as a whole or by "
+         "/v1/responses; more get "
          "503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
     Size("limits.answer_bytes_per_s", "8KiB", 0, kKiB* kKiB* kKiB,

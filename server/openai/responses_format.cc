@@ -77,6 +77,7 @@ void ResponsesFormat::Keep(int32_t /*choice*/, TextPiece piece) { Add(piece, nul
 
 void ResponsesFormat::AppendEnd(const engine::Usage& usage, std::string* out) {
   AppendResponseEvent(Concat("response.", NameOf(end_)), end_, nullptr, &usage, out);
+  items_ = std::vector<Item>();
 }
 
 void ResponsesFormat::AppendFailure(const ApiError& error, const engine::Usage& usage,
@@ -123,8 +124,8 @@ void ResponsesFormat::Add(const TextPiece& piece, std::string* events) {
 }
 
 ResponsesFormat::State ResponsesFormat::LastState(const TextPiece& piece) const {
-  if (is_open(Kind::kCall) && !piece.called) return State::kIncomplete;
-  // The limit may have come behind the thought.
+  // The limit may have come behind them.
+  if (is_open(Kind::kCall)) return piece.called ? State::kCompleted : State::kIncomplete;
   if (is_open(Kind::kReasoning) && !piece.thinks) return State::kCompleted;
   return end_;
 }

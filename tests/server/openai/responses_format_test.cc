@@ -234,6 +234,10 @@ TEST_F(ResponsesFormatTest, TheLimitLeavesTheLastItemIncomplete) {
   const json call = Whole({Text("a"), Call("f", "{"), End(FinishReason::kLength)});
   EXPECT_EQ(call["output"][0]["status"], "completed");
   EXPECT_EQ(call["output"][1]["status"], "incomplete");
+  // Behind a call that is whole, it leaves it as it is.
+  const json whole_call = Whole({Call("f", "{}"), End(FinishReason::kLength, /*called=*/true)});
+  EXPECT_EQ(whole_call["status"], "incomplete");
+  EXPECT_EQ(whole_call["output"][0]["status"], "completed");
   // A stop string may end a call in its arguments.
   const json stopped = Whole({Call("f", "{"), End(FinishReason::kStop, /*called=*/false)});
   EXPECT_EQ(stopped["status"], "completed");

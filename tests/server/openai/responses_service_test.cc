@@ -101,6 +101,25 @@ TEST_F(ResponsesServiceTest, CallsComeAsItems) {
   EXPECT_EQ(json::parse(next.body)["output"][0]["content"][0]["text"], "sunny") << next.body;
 }
 
+// Whole or streamed.
+TEST_F(ResponsesServiceTest, ACallThatIsCutIsAnIncompleteItem) {
+  Start({.chat_template = kTemplate});
+  json request = {{"input", "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":12345}}</tool_call>"},
+                  {"tools", {{{"type", "function"}, {"name", "f"}}}},
+                  {"max_output_tokens", 45}};
+  for (const bool stream : {false, true}) {
+    request["stream"] = stream;
+    const RawResponse response = Post(kResponses, request);
+    const json body =
+        stream ? StreamEvents(response.body).back().second["response"] : json::parse(response.body);
+    ASSERT_EQ(body["output"].size(), 1u) << response.body;
+    EXPECT_EQ(body["output"][0]["type"], "function_call");
+    EXPECT_EQ(body["output"][0]["status"], "incomplete");
+    EXPECT_EQ(body["output"][0]["arguments"], R"({"x":12345)");
+    EXPECT_EQ(body["status"], "incomplete");
+  }
+}
+
 TEST_F(ResponsesServiceTest, WhatFailsBeforeTheFirstByteHasItsOwnStatus) {
   Start();
   for (const bool stream : {false, true}) {
@@ -242,7 +261,8 @@ TEST_F(KeptResponsesTest, AStreamCountsWhatItKeeps) {
   EXPECT_LT(held_->bytes(), 400'000u);
   Push(1, 0, /*last=*/true);
   const std::string end = ReadAll();
-  EXPECT_GE(held_->bytes(), end.size()) << "the events of its end";
+  EXPECT_GE(held_->bytes(), 5 * 10'501u * 16) << "the events of its end";
+  EXPECT_GE(held_->bytes(), end.size());
   EXPECT_NE(end.find("response.completed"), std::string::npos);
 }
 
@@ -274,12 +294,31 @@ TEST_F(KeptResponsesTest, AThoughtCountsAsTextDoes) {
   }
 }
 
+// However long it waits for its first token, of which nothing may be shown.
+TEST_F(KeptResponsesTest, NothingIsMadeByAWorkerWhereNothingIsAtHand) {
+  Reply(100'000);
+  EXPECT_EQ(reply_->Next().make, nullptr);
+  Push(1);
+  EXPECT_NE(reply_->Next().make, nullptr);
+}
+
+// The next token may end a long item, which is then told three times more.
+TEST_F(KeptResponsesTest, ALongItemIsGoneOnWithByAWorker) {
+  Reply();
+  Push(20'000);
+  ReadAll();
+  EXPECT_GE(held_->bytes(), 5 * 20'000u * 16);
+  EXPECT_EQ(reply_->Next().make, nullptr);
+  Push(1);
+  EXPECT_NE(reply_->Next().make, nullptr);
+}
+
 TEST_F(KeptResponsesTest, OneThatWouldKeepTooMuchFails) {
   Reply(0, /*stream=*/true, /*top=*/20);
   Push(2000, 20);
   const std::string all = ReadAll();  // 1,900 bytes each, five times, of 8 MiB
   EXPECT_NE(all.find("event: error"), std::string::npos);
-  EXPECT_NE(all.find("ask for fewer choices, prompts or log-probabilities\""), std::string::npos)
+  EXPECT_NE(all.find("ask for fewer tokens or log-probabilities\""), std::string::npos)
       << all.substr(all.find("event: error"));
 }
 
