@@ -50,10 +50,10 @@ constexpr std::array kKeys = {
          "the name clients use, UTF-8 without control characters; empty = from the path"),
     Text("model.chat_template_file", "",
          "file of a chat template (Jinja) to use in place of the model's own; empty = the model's"),
-    Choice(
-        "model.reasoning", "auto", "auto off",
-        "auto: what a model thinks in front of its answer is told apart from it in chats, if its "
-        "chat template has the tags of thoughts; off: it is part of the answer"),
+    Choice("model.reasoning", "auto", "auto off",
+           "auto: what a model thinks in front of its answer is told apart from it in chats and "
+           "responses, if "
+           "its chat template has the tags of thoughts; off: it is part of the answer"),
     Choice("model.sampling_defaults", "model", "model openai",
            "what sampling parameters are that a request leaves out: as the model's files ask for "
            "(generation_config.json, or general.sampling keys of a GGUF file), or OpenAI's"),
@@ -134,7 +134,8 @@ constexpr std::array kKeys = {
     Size("limits.body_bytes", "16MiB", 1024, 1024 * kKiB * kKiB, "bytes of a request body"),
     Size("limits.bodies_bytes", "256MiB", 1024, 1024 * 1024 * kKiB * kKiB,
          "bytes of all request bodies over 16 KiB that are read, parsed or wait to be encoded; as "
-         "many again of conversations and lists in memory and of answers sent as a whole; more get "
+         "many again of conversations and lists in memory and of answers sent as a whole or by "
+         "/v1/responses; more get "
          "503"),
     Size("limits.header_bytes", "32KiB", 1024, 1024 * kKiB, "bytes of a request's header"),
     Size("limits.answer_bytes_per_s", "8KiB", 0, kKiB* kKiB* kKiB,

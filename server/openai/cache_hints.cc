@@ -53,8 +53,9 @@ bool ReadCacheBreakpoints(FieldReader& fields, std::string_view conversation) {
   for (size_t i = 0; i < messages->size(); ++i) {
     const Json& message = (*messages)[i];
     if (!message.is_object()) continue;
-    for (const char* const member :
-         {"content", "output"}) {  // the latter: a function's, of `input`
+    for (const char* const member : {"content", "output"}) {
+      if (std::string_view(member) == "output" && conversation != "input")
+        continue;  // a function's
       const auto parts = message.find(member);
       if (parts == message.end() || !parts->is_array()) continue;
       for (size_t j = 0; j < parts->size(); ++j) {

@@ -45,6 +45,7 @@ struct Memory {
   size_t most = 0;
   size_t bytes = 0;           // of values
   JsonMemory arguments = {};  // of tool calls, that are JSON inside of its texts
+  size_t calls = 0;           // tool calls read so far
 
   std::string problem() const {
     if (arguments.is_too_much()) {
@@ -209,10 +210,8 @@ Value MessageValue(const Json& message, const std::string& prefix, const Message
       Value::List calls;
       for (const Json& call : *tool_calls) {
         calls.push_back(ToolCallValue(call, form, memory));
-        const std::string problem = memory->problem();
-        if (problem.empty()) continue;
-        all.Refuse(Concat(prefix, name), problem);
-        break;
+        ++memory->calls;
+        if (!memory->problem().empty()) break;
       }
       map.Set(name, Value::MakeList(std::move(calls)));
     } else {
@@ -348,7 +347,7 @@ void ReadTemplateFields(FieldReader& fields, Conversation* conversation) {
 
 size_t ReadConversation(const Conversation& conversation, FieldReader& fields, ToolChoice choice,
                         const ModelLimits& limits, engine::ChatPrompt* prompt) {
-  const auto& [field, messages, items, tools, extra, documents, any_effort] = conversation;
+  const auto& [field, messages, items, calls, tools, extra, documents, any_effort] = conversation;
   // Templates compare it with words; of anything else they are not told.
   const bool has_effort = any_effort != nullptr && any_effort->is_string() &&
                           !any_effort->get_ref<const std::string&>().empty();
@@ -376,6 +375,12 @@ size_t ReadConversation(const Conversation& conversation, FieldReader& fields, T
       return 0;
     }
     list.push_back(MessageValue(message, name + ".", form, fields, &memory));
+    if (const std::string problem = memory.problem(); !problem.empty()) {
+      fields.Refuse(calls == nullptr
+                        ? name + ".tool_calls"
+                        : Concat(field, "[", (*calls)[memory.calls - 1], "].arguments"),
+                    problem);
+    }
     if (!fields.status().ok()) return 0;
   }
   engine::ChatTemplateInput& input = prompt->input;

@@ -31,6 +31,8 @@ struct Conversation {
   const Json* messages = nullptr;       // an array
   // [messages] which part of the field each of them was made from; null: itself.
   const std::vector<size_t>* items = nullptr;
+  // [tool calls of all messages] the same of the part that each of them is; null: of its message.
+  const std::vector<size_t>* calls = nullptr;
   const Json* tools = nullptr;      // an array
   const Json* variables = nullptr;  // an object: chat_template_kwargs
   const Json* documents = nullptr;  // an array

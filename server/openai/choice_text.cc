@@ -1,5 +1,6 @@
 #include "server/openai/choice_text.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace refrain::server::openai {
@@ -67,12 +68,14 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
     ready_.back().text += open_.text;
     ready_.back().finish = end.reason;
     ready_.back().called = shown_.called();
+    ready_.back().thinks = shown_.thinks();
     ready_.back().stop_string = end.matched_stop;
     ready_.back().hidden_tokens = end.hidden_tokens;
     return;
   }
   open_.finish = end.reason;
   open_.called = shown_.called();
+  open_.thinks = shown_.thinks();
   if (end.stop_token.has_value()) {
     open_.end_token = DetailsOf(*end.stop_token, end.stop_logprob, end.stop_top);
     open_.end_token->shown = shows_end && !shown_.Hides(*end.stop_token);
@@ -91,6 +94,10 @@ void ChoiceText::Emit() {
                         .first = std::exchange(first_, false)});
     }
   }
+  // Those that a stop string hides are counted, too, but not listed.
+  const size_t thought_tokens = static_cast<size_t>(shown_.reasoning_tokens());
+  open_.thought_tokens = std::min(open_.tokens.size(), thought_tokens - told_thought_tokens_);
+  told_thought_tokens_ += open_.thought_tokens;
   open_.first = first_ || open_.first;
   first_ = false;
   ready_.push_back(std::exchange(open_, {}));

@@ -33,8 +33,10 @@ struct TextPiece {
   std::string text;
   std::optional<ToolCallDelta> call;
   std::vector<TokenDetails> tokens;  // empty unless asked for
+  size_t thought_tokens = 0;         // so many of `tokens`, the first ones, are of the thought
   std::optional<engine::FinishReason> finish;
   bool called = false;                         // with `finish`: ShownText::called()
+  bool thinks = false;                         // with `finish`: ShownText::thinks()
   std::optional<TokenDetails> end_token;       // that ended it
   std::optional<std::string> stop_string;      // that ended it
   std::vector<engine::TokenId> hidden_tokens;  // engine::ChoiceEnd's
@@ -80,6 +82,7 @@ class ChoiceText {
   bool first_ = true;
   bool last_was_prompt_ = false;
   TextPiece open_;  // shows nothing yet
+  size_t told_thought_tokens_ = 0;
   std::vector<TextPiece> ready_;
 };
 

@@ -9,6 +9,7 @@
 #include "server/error_reply.h"
 #include "server/generation_note.h"
 #include "server/hold_bytes.h"
+#include "server/openai/kept_bytes.h"
 #include "server/openai/make_answer_format.h"
 
 namespace refrain::server::openai {
@@ -20,25 +21,8 @@ constexpr size_t kPartBytes = 64 << 10;
 constexpr size_t kPromptIdBytes = 6;
 constexpr size_t kQuickPromptIdsBytes = 4096 * kPromptIdBytes;
 constexpr size_t kMostWholeBytes = size_t{512} << 20;
-
-// In how many copies an answer is in memory at its end, 0 where it is not kept: a stream of
-// /v1/responses then tells all of it four times.
-size_t WholeCopies(const GenerationCall& call) {
-  if (!call.stream) return 1;
-  return call.endpoint == Endpoint::kResponses ? 5 : 0;
-}
-
-// What of the request is repeated: kept, and in three events of a stream.
-size_t RepeatedBytes(const GenerationCall& call) {
-  return call.echo.size() * (call.stream ? 4 : 1);
-}
-
-// Of a token as it stands in a whole answer.
-size_t KeptBytes(const engine::TokenEvent& event) {
-  constexpr size_t kTextBytes = 16;
-  constexpr size_t kLogprobBytes = 90;
-  return kTextBytes + (event.logprob.has_value() ? kLogprobBytes * (1 + event.top.size()) : 0);
-}
+// Of an item of a response: told three more times by the thread that serves its connection.
+constexpr size_t kQuickItemBytes = 256 * 1024;
 
 http::ResponseHead EventStreamHead() {
   http::ResponseHead head;
@@ -88,7 +72,8 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
       .shown = {.skip_special = output_.skip_special,
                 .tools = output_.tools,
                 .parallel_tool_calls = output_.parallel_tool_calls,
-                .stream_tool_calls = stream_events_,
+                // Of a call that is cut a response has an item either way.
+                .stream_tool_calls = stream_events_ || endpoint_ == Endpoint::kResponses,
                 .reasoning = output_.reasoning,
                 .include_reasoning = output_.include_reasoning}};
   for (auto& stream : parts.streams) {
@@ -253,15 +238,15 @@ void GenerationReply::StartChoices(size_t prompt) {
 absl::Status GenerationReply::HoldWhole() {
   const size_t end_bytes = EndBytes();
   const size_t one_copy = repeated_bytes_ + std::min<size_t>(1, whole_copies_) * whole_bytes_;
-  const size_t bytes = AllFinished() ? end_bytes : one_copy;
+  // The next token may close a long item.
+  const size_t bytes = AllFinished() || whole_bytes_ > kQuickItemBytes ? end_bytes : one_copy;
   if (bytes <= kUncountedBytes) return absl::OkStatus();
   const size_t most =
       held_ == nullptr ? kMostWholeBytes : std::min(kMostWholeBytes, held_->budget().bytes());
   if (end_bytes > most) {
-    return absl::InvalidArgumentError(
-        Concat("the answer would have ", end_bytes, " bytes or more, at most ", most,
-               " are sent as a whole: ask for fewer choices, prompts or log-probabilities",
-               stream_events_ ? "" : ", or for a stream"));
+    return absl::InvalidArgumentError(Concat("the answer would have ", end_bytes,
+                                             " bytes or more, at most ", most,
+                                             " are sent as a whole: ", WhatToAskFor()));
   }
   if (held_ == nullptr) return absl::OkStatus();
   // In steps: it grows with every token.
@@ -282,8 +267,21 @@ bool GenerationReply::IsLarge() const {
   return bytes > kPartBytes;
 }
 
+std::string_view GenerationReply::WhatToAskFor() const {
+  if (endpoint_ == Endpoint::kResponses) {
+    return repeated_bytes_ > whole_copies_ * whole_bytes_
+               ? "send shorter 'instructions' and 'tools', which it repeats"
+               : "ask for fewer tokens or log-probabilities";
+  }
+  return stream_events_ ? "ask for fewer choices, prompts or log-probabilities"
+                        : "ask for fewer choices, prompts or log-probabilities, or for a stream";
+}
+
 bool GenerationReply::RepeatsMuch() const {
-  return EndBytes() > kPartBytes && (!texts_.front().begun() || AllFinished());
+  if (EndBytes() <= kPartBytes) return false;
+  if (AllFinished()) return true;
+  // Where nothing is at hand nothing is made: a worker that makes nothing is asked again at once.
+  return !AllTaken() && (!texts_.front().begun() || whole_bytes_ > kQuickItemBytes);
 }
 
 size_t GenerationReply::EndBytes() const { return repeated_bytes_ + whole_copies_ * whole_bytes_; }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/text/tokenizer.h"
@@ -108,9 +109,11 @@ class GenerationReply final : public http::Reply {
   bool AllTaken() const;
   bool IsLarge() const;
   bool BeginsWithManyIds() const;
-  // Whether a stream's next part is long whatever the tokens are: it repeats the request, or all of
-  // the answer.
+  // Whether a stream's next part may be long whatever the tokens are: it repeats the request, or an
+  // item or all of the answer.
   bool RepeatsMuch() const;
+  // What its client may do about an answer that is too large to be kept.
+  std::string_view WhatToAskFor() const;
   // About what is in memory at its end of an answer that is kept; else 0.
   size_t EndBytes() const;
   // Whether what is kept of a whole answer may be.

@@ -70,7 +70,8 @@ constexpr char kSchemas[] = R"(
  "output_tokens","output_tokens_details","total_tokens"],"properties":{
  "input_tokens":{"type":"integer","minimum":0},"output_tokens":{"type":"integer","minimum":0},
  "total_tokens":{"type":"integer","minimum":0},"output_tokens_details":{"type":"object",
- "required":["reasoning_tokens"],"properties":{"reasoning_tokens":{"const":0}}},
+ "required":["reasoning_tokens"],
+ "properties":{"reasoning_tokens":{"type":"integer","minimum":0}}},
  "input_tokens_details":{"$ref":"#/components/schemas/Usage/properties/prompt_tokens_details"}}},
 "OutputItem":{"oneOf":[{"type":"object","required":["id","type","status","role","content"],
  "properties":{"id":{"type":"string"},"type":{"const":"message"},
@@ -78,6 +79,11 @@ constexpr char kSchemas[] = R"(
  "content":{"type":"array","items":{"type":"object","required":["type","text","annotations",
  "logprobs"],"properties":{"type":{"const":"output_text"},"text":{"type":"string"},
  "annotations":{"type":"array","maxItems":0},"logprobs":{"type":"array"}}}}}},
+ {"type":"object","required":["id","type","status","summary","content"],"properties":{
+ "id":{"type":"string"},"type":{"const":"reasoning"},
+ "status":{"enum":["completed","incomplete"]},"summary":{"type":"array","maxItems":0},
+ "content":{"type":"array","items":{"type":"object","required":["type","text"],
+ "properties":{"type":{"const":"reasoning_text"},"text":{"type":"string"}}}}}},
  {"type":"object","required":["id","type","status","call_id","name","arguments"],"properties":{
  "id":{"type":"string"},"type":{"const":"function_call"},
  "status":{"enum":["completed","incomplete"]},"call_id":{"type":"string"},

@@ -79,7 +79,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
       fields.Integer("max_tokens", {0, max_context}).value_or(kDefaultCompletionTokens));
   ReadChoiceFields(fields, limits, &common);
   ReadSamplingFields(fields, limits, &common);
-  ReadStopFields(fields, limits, &common.stop);
+  ReadStopFields(fields, "max_tokens", limits, &common.stop);
   ReadStreamFields(fields, call);
   common.echo = fields.Bool("echo").value_or(false);
   if (const auto top = fields.Integer("logprobs", kTopLogprobsRange)) {
@@ -128,7 +128,7 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   ReadMaxTokens(fields, limits, &request.stop);
   ReadChoiceFields(fields, limits, &request);
   ReadSamplingFields(fields, limits, &request);
-  ReadStopFields(fields, limits, &request.stop);
+  ReadStopFields(fields, "max_tokens", limits, &request.stop);
   ReadStreamFields(fields, call);
   RefuseContradictions(fields, limits, request, call->stream);
   const bool logprobs = fields.Bool("logprobs").value_or(false);

@@ -203,7 +203,7 @@ void ReadResponsesCall(FieldReader& fields, const ModelLimits& limits, Generatio
   ReadOneChoice(fields);
   ReadSamplingFields(fields, limits, &request);
   CheckMetadata(fields);
-  ReadStopFields(fields, limits, &request.stop);
+  ReadStopFields(fields, "max_output_tokens", limits, &request.stop);
   ReadStreamFields(fields, call);
   ReadLogprobs(fields, call);
   ReadOutputFields(fields, limits, call, &request);
@@ -214,14 +214,19 @@ void ReadResponsesCall(FieldReader& fields, const ModelLimits& limits, Generatio
   RefuseChatTemplate(fields);
   const Json* const text = ReadText(fields);
   call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  call->output.reasoning = limits.reasoning;
+  call->output.include_reasoning = fields.Bool("include_reasoning").value_or(true);
   fields.Integer("max_tool_calls", {0, INT32_MAX});  // of tools that are not there
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
   const ToolChoice choice = ReadToolChoice(fields, "name");
   const Json tools = ReadResponsesTools(fields);
   const ResponsesInput input = ReadResponsesInput(fields);
-  Conversation conversation = {
-      .field = "input", .messages = &input.messages, .items = &input.items, .tools = &tools};
+  Conversation conversation = {.field = "input",
+                               .messages = &input.messages,
+                               .items = &input.items,
+                               .calls = &input.calls,
+                               .tools = &tools};
   const Json* const reasoning = fields.ObjectOrNull("reasoning");
   if (reasoning != nullptr && reasoning->contains("effort")) {
     conversation.effort = &reasoning->at("effort");

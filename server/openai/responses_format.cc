@@ -1,6 +1,7 @@
 #include "server/openai/responses_format.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/text/utf8.h"
@@ -10,6 +11,17 @@
 
 namespace refrain::server::openai {
 namespace {
+
+// Of an item, by its kind.
+struct KindNames {
+  std::string_view type;
+  std::string_view id_prefix;
+  std::string_view text;  // of the events that tell its text
+};
+
+constexpr KindNames kKindNames[] = {{"reasoning", "rs_", "reasoning_text"},
+                                    {"message", "msg_", "output_text"},
+                                    {"function_call", "fc_", "function_call_arguments"}};
 
 // Of the words that OpenAI has for the error of a response.
 std::string_view FailureCode(const ApiError& error) {
@@ -65,6 +77,7 @@ void ResponsesFormat::Keep(int32_t /*choice*/, TextPiece piece) { Add(piece, nul
 
 void ResponsesFormat::AppendEnd(const engine::Usage& usage, std::string* out) {
   AppendResponseEvent(Concat("response.", NameOf(end_)), end_, nullptr, &usage, out);
+  items_ = std::vector<Item>();
 }
 
 void ResponsesFormat::AppendFailure(const ApiError& error, const engine::Usage& usage,
@@ -94,85 +107,99 @@ std::string ResponsesFormat::TakeWhole(const std::vector<PromptTokens>& /*prompt
 
 void ResponsesFormat::Add(const TextPiece& piece, std::string* events) {
   std::string logprobs;
-  if (answer_.has_logprobs) names_.AppendList(piece.tokens, piece.end_token, &logprobs);
+  if (answer_.has_logprobs) {
+    const std::span<const TokenDetails> tokens(piece.tokens);
+    names_.AppendList(tokens.subspan(piece.thought_tokens), piece.end_token, &logprobs);
+  }
+  if (!piece.reasoning.empty()) AddReasoning(piece.reasoning, events);
   const bool is_call = piece.call.has_value();
   const bool is_empty = piece.finish.has_value() && items_.empty() && !is_call;
   // Tokens that show nothing are told beside a text, of which they are the end.
-  const bool ends_text = !logprobs.empty() && message_is_open() && !is_call;
+  const bool ends_text = !logprobs.empty() && is_open(Kind::kMessage) && !is_call;
   if (!piece.text.empty() || ends_text || is_empty) AddText(piece.text, logprobs, events);
   if (is_call) AddCall(*piece.call, events);
   if (!piece.finish.has_value()) return;
   end_ = piece.finish == engine::FinishReason::kLength ? State::kIncomplete : State::kCompleted;
-  const bool cut_call = is_open() && items_.back().is_call && !piece.called;
-  Close(cut_call ? State::kIncomplete : end_, events);
+  Close(LastState(piece), events);
+}
+
+ResponsesFormat::State ResponsesFormat::LastState(const TextPiece& piece) const {
+  // The limit may have come behind them.
+  if (is_open(Kind::kCall)) return piece.called ? State::kCompleted : State::kIncomplete;
+  if (is_open(Kind::kReasoning) && !piece.thinks) return State::kCompleted;
+  return end_;
+}
+
+void ResponsesFormat::AddReasoning(std::string_view text, std::string* events) {
+  if (!is_open(Kind::kReasoning)) OpenItem(Kind::kReasoning, {}, events);
+  items_.back().text.append(text);
+  if (events == nullptr) return;
+  AppendDelta(text, 0, events);
+  EndEvent(events);
 }
 
 void ResponsesFormat::AddText(std::string_view text, std::string_view logprobs,
                               std::string* events) {
-  if (!message_is_open()) OpenMessage(events);
+  if (!is_open(Kind::kMessage)) OpenItem(Kind::kMessage, {}, events);
   Item& message = items_.back();
   message.text.append(text);
   if (!logprobs.empty()) {
     ConcatTo(&message.logprobs, message.logprobs.empty() ? "" : ",", logprobs);
   }
   if (events == nullptr || (text.empty() && logprobs.empty())) return;
-  constexpr size_t kMostMembersBytes = 100;
-  const size_t bytes = delta_head_.size() + text.size() + logprobs.size() + kMostMembersBytes;
-  if (events->capacity() - events->size() < bytes) {
-    events->reserve(std::max(events->size() + bytes, 2 * events->capacity()));
-  }
-  events->append(delta_head_);
-  AppendJsonString(text, events);
+  AppendDelta(text, logprobs.size(), events);
   ConcatTo(events, ",\"logprobs\":[", logprobs, "]");
   EndEvent(events);
 }
 
 void ResponsesFormat::AddCall(const ToolCallDelta& delta, std::string* events) {
-  if (delta.name.has_value()) OpenCall(*delta.name, events);
+  if (delta.name.has_value()) OpenItem(Kind::kCall, *delta.name, events);
   if (!is_open() || delta.arguments.empty()) return;
   items_.back().text.append(delta.arguments);
   if (events == nullptr) return;
-  events->append(delta_head_);
-  AppendJsonString(delta.arguments, events);
+  AppendDelta(delta.arguments, 0, events);
   EndEvent(events);
 }
 
-void ResponsesFormat::OpenMessage(std::string* events) {
+void ResponsesFormat::AppendDelta(std::string_view text, size_t more_bytes, std::string* events) {
+  constexpr size_t kMostMembersBytes = 100;
+  const size_t bytes = delta_head_.size() + text.size() + more_bytes + kMostMembersBytes;
+  if (events->capacity() - events->size() < bytes) {
+    events->reserve(std::max(events->size() + bytes, 2 * events->capacity()));
+  }
+  events->append(delta_head_);
+  AppendJsonString(text, events);
+}
+
+void ResponsesFormat::OpenItem(Kind kind, std::string_view name, std::string* events) {
   Close(State::kCompleted, events);
-  Item& message = items_.emplace_back();
+  const KindNames& names = kKindNames[static_cast<size_t>(kind)];
+  Item& item = items_.emplace_back();
+  item.kind = kind;
   // Not made of the answer's id: a client may send the same x-request-id with each turn of a
   // conversation, and the turns' items must differ.
-  message.id = Concat("msg_", MakeRequestId());
-  if (events == nullptr) return;
-  BeginEvent("response.output_item.added", events);
-  ConcatTo(events, ",\"output_index\":", items_.size() - 1, R"(,"item":{"id":")", message.id,
-           R"(","type":"message","status":"in_progress","role":"assistant","content":[]})");
-  EndEvent(events);
-  BeginEvent("response.content_part.added", events);
-  AppendPlace(events);
-  events->append(",\"part\":");
-  AppendPart(message, events);
-  EndEvent(events);
-  delta_head_.clear();
-  BeginEvent("response.output_text.delta", &delta_head_);
-  AppendPlace(&delta_head_);
-  delta_head_.append(",\"delta\":");
-}
-
-void ResponsesFormat::OpenCall(std::string_view name, std::string* events) {
-  Close(State::kCompleted, events);
-  Item& call = items_.emplace_back();
-  call.is_call = true;
-  call.id = Concat("fc_", MakeRequestId());
-  call.call_id = Concat("call_", MakeRequestId());
-  call.name = name;
-  if (events == nullptr) return;
+  item.id = Concat(names.id_prefix, MakeRequestId());
+  if (kind == Kind::kCall) item.call_id = Concat("call_", MakeRequestId());
+  item.name = name;
+  const bool has_part = kind != Kind::kCall;
+  if (events == nullptr) {
+    item.has_part = has_part;
+    return;
+  }
   BeginEvent("response.output_item.added", events);
   ConcatTo(events, ",\"output_index\":", items_.size() - 1, ",\"item\":");
-  AppendItem(call, events);
+  AppendItem(item, events);
   EndEvent(events);
+  item.has_part = has_part;
+  if (has_part) {
+    BeginEvent("response.content_part.added", events);
+    AppendPlace(events);
+    events->append(",\"part\":");
+    AppendPart(item, events);
+    EndEvent(events);
+  }
   delta_head_.clear();
-  BeginEvent("response.function_call_arguments.delta", &delta_head_);
+  BeginEvent(Concat("response.", names.text, ".delta"), &delta_head_);
   AppendPlace(&delta_head_);
   delta_head_.append(",\"delta\":");
 }
@@ -182,21 +209,18 @@ void ResponsesFormat::Close(State state, std::string* events) {
   Item& item = items_.back();
   item.state = state;
   if (events == nullptr) return;
-  if (item.is_call) {
-    BeginEvent("response.function_call_arguments.done", events);
-    AppendPlace(events);
+  const bool is_call = item.kind == Kind::kCall;
+  BeginEvent(Concat("response.", kKindNames[static_cast<size_t>(item.kind)].text, ".done"), events);
+  AppendPlace(events);
+  if (is_call) {
     events->append(",\"name\":");
     AppendJsonString(item.name, events);
-    events->append(",\"arguments\":");
-    AppendJsonString(item.text, events);
-    EndEvent(events);
-  } else {
-    BeginEvent("response.output_text.done", events);
-    AppendPlace(events);
-    events->append(",\"text\":");
-    AppendJsonString(item.text, events);
-    ConcatTo(events, ",\"logprobs\":[", item.logprobs, "]");
-    EndEvent(events);
+  }
+  events->append(is_call ? ",\"arguments\":" : ",\"text\":");
+  AppendJsonString(item.text, events);
+  if (item.kind == Kind::kMessage) ConcatTo(events, ",\"logprobs\":[", item.logprobs, "]");
+  EndEvent(events);
+  if (!is_call) {
     BeginEvent("response.content_part.done", events);
     AppendPlace(events);
     events->append(",\"part\":");
@@ -220,7 +244,7 @@ void ResponsesFormat::EndEvent(std::string* out) {
 void ResponsesFormat::AppendPlace(std::string* out) const {
   const Item& item = items_.back();
   ConcatTo(out, ",\"item_id\":\"", item.id, "\",\"output_index\":", items_.size() - 1,
-           item.is_call ? "" : ",\"content_index\":0");
+           item.kind == Kind::kCall ? "" : ",\"content_index\":0");
 }
 
 void ResponsesFormat::AppendResponseEvent(std::string_view type, State state,
@@ -268,31 +292,36 @@ void ResponsesFormat::AppendResponse(State state, const ApiError* error_or_null,
 void ResponsesFormat::AppendUsage(const engine::Usage& usage, std::string* out) const {
   ConcatTo(out, "{\"input_tokens\":", usage.prompt_tokens, ",\"input_tokens_details\":{");
   AppendCacheUsage(usage, out);
-  // What a model thinks is text here, and not told apart.
   ConcatTo(out, "},\"output_tokens\":", usage.completion_tokens,
-           ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":",
-           usage.prompt_tokens + usage.completion_tokens, "}");
+           ",\"output_tokens_details\":{\"reasoning_tokens\":", reasoning_tokens().value_or(0),
+           "},\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, "}");
 }
 
 void ResponsesFormat::AppendItem(const Item& item, std::string* out) {
-  ConcatTo(out, "{\"id\":\"", item.id, "\",\"type\":\"", item.is_call ? "function_call" : "message",
-           "\",\"status\":\"", NameOf(item.state), "\",");
-  if (item.is_call) {
+  ConcatTo(out, "{\"id\":\"", item.id, "\",\"type\":\"",
+           kKindNames[static_cast<size_t>(item.kind)].type, "\",\"status\":\"", NameOf(item.state),
+           "\",");
+  if (item.kind == Kind::kCall) {
     ConcatTo(out, "\"call_id\":\"", item.call_id, "\",\"name\":");
     AppendJsonString(item.name, out);
     out->append(",\"arguments\":");
     AppendJsonString(item.text, out);
   } else {
-    out->append(R"("role":"assistant","content":[)");
-    AppendPart(item, out);
+    out->append(item.kind == Kind::kMessage ? R"("role":"assistant")" : R"("summary":[])");
+    out->append(",\"content\":[");
+    if (item.has_part) AppendPart(item, out);
     out->append("]");
   }
   out->append("}");
 }
 
 void ResponsesFormat::AppendPart(const Item& item, std::string* out) {
-  out->append(R"({"type":"output_text","annotations":[],"logprobs":[)");
-  ConcatTo(out, item.logprobs, "],\"text\":");
+  if (item.kind == Kind::kMessage) {
+    ConcatTo(out, R"({"type":"output_text","annotations":[],"logprobs":[)", item.logprobs, "],");
+  } else {
+    out->append(R"({"type":"reasoning_text",)");
+  }
+  out->append("\"text\":");
   AppendJsonString(item.text, out);
   out->append("}");
 }

@@ -14,8 +14,9 @@
 namespace refrain::server::openai {
 
 // Answers of /v1/responses: a response object whose output is a list of items, in the order in
-// which the model wrote them: a message for each stretch of text, and the function calls. An answer
-// without any of them has one empty message.
+// which the model wrote them: its reasoning, a message for each stretch of text, and the function
+// calls. An answer without any of them has one empty message; one that ends in the reasoning has
+// none. Log-probabilities are those of messages: other items have no place for them.
 //
 // A stream has named events, numbered from 0: of the response, of each item, of its one part, and
 // of the pieces of its text or arguments. The end of each of them tells all of it again, the last
@@ -51,9 +52,12 @@ class ResponsesFormat final : public AnswerFormat {
   enum class State : uint8_t { kInProgress, kCompleted, kIncomplete, kFailed };
   static std::string_view NameOf(State state);
 
+  enum class Kind : uint8_t { kReasoning, kMessage, kCall };
+
   struct Item {
-    bool is_call = false;
+    Kind kind = Kind::kMessage;
     State state = State::kInProgress;
+    bool has_part = false;  // an item begins without; calls never have one
     std::string id;
     std::string text;      // a call's: its arguments
     std::string logprobs;  // JSON of its tokens, without the brackets; a message's
@@ -63,14 +67,18 @@ class ResponsesFormat final : public AnswerFormat {
 
   // Each adds to the items, and to `events` unless that is null.
   void Add(const TextPiece& piece, std::string* events);
+  void AddReasoning(std::string_view text, std::string* events);
   void AddText(std::string_view text, std::string_view logprobs, std::string* events);
   void AddCall(const ToolCallDelta& delta, std::string* events);
-  void OpenMessage(std::string* events);
-  void OpenCall(std::string_view name, std::string* events);
+  // What is new of the open item, up to the end of its text.
+  void AppendDelta(std::string_view text, size_t more_bytes, std::string* events);
+  void OpenItem(Kind kind, std::string_view name, std::string* events);
   // Closes the last item, if it is open.
   void Close(State state, std::string* events);
   bool is_open() const { return !items_.empty() && items_.back().state == State::kInProgress; }
-  bool message_is_open() const { return is_open() && !items_.back().is_call; }
+  bool is_open(Kind kind) const { return is_open() && items_.back().kind == kind; }
+  // How the last item ends with the answer.
+  State LastState(const TextPiece& piece) const;
 
   // What begins an event and its object, and what ends both.
   static void BeginEvent(std::string_view type, std::string* out);
@@ -83,6 +91,7 @@ class ResponsesFormat final : public AnswerFormat {
                       const engine::Usage* usage_or_null, std::string* out) const;
   void AppendUsage(const engine::Usage& usage, std::string* out) const;
   static void AppendItem(const Item& item, std::string* out);
+  // The items that have a part: all but calls.
   static void AppendPart(const Item& item, std::string* out);
 
   const Answer answer_;

@@ -174,6 +174,7 @@ void ItemReader::ReadCall(const Json& item, size_t index, const std::string& nam
   if (arguments != nullptr) called["arguments"] = *arguments;
   Json& message = Turn(index, /*begins=*/false);
   if (!message.contains("tool_calls")) message["tool_calls"] = Json::array();
+  input_.calls.push_back(index);
   message["tool_calls"].push_back(
       {{"id", *call_id}, {"type", "function"}, {"function", std::move(called)}});
 }

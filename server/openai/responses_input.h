@@ -14,6 +14,7 @@ namespace refrain::server::openai {
 struct ResponsesInput {
   Json messages = Json::array();
   std::vector<size_t> items;  // [messages] index in `input` of the item that each one begins with
+  std::vector<size_t> calls;  // [tool calls of all messages] the same of the item that each one is
 };
 
 // Reads `instructions` and `input`: a string, or a list of items. What is wrong is recorded in

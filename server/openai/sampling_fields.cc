@@ -226,7 +226,8 @@ std::string StopProblem(std::string_view shown) {
                 " characters, or an array of such strings, not ", shown);
 }
 
-void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop) {
+void ReadStopFields(FieldReader& fields, std::string_view max_tokens_name,
+                    const ModelLimits& limits, engine::StopParams* stop) {
   fields.Describe("stop", R"({"anyOf":[{"type":"null"},{"$ref":"#/components/schemas/Stop"},)"
                           R"({"type":"array","maxItems":16,"items":)"
                           R"({"$ref":"#/components/schemas/Stop"}}]})");
@@ -250,8 +251,8 @@ void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::Stop
   stop->min_tokens =
       static_cast<int32_t>(fields.Integer("min_tokens", {0, max_context}).value_or(0));
   if (stop->min_tokens > stop->max_tokens) {
-    fields.Refuse("min_tokens", Concat("is ", stop->min_tokens, ", more than max_tokens (",
-                                       stop->max_tokens, ")"));
+    fields.Refuse("min_tokens", Concat("is ", stop->min_tokens, ", more than ", max_tokens_name,
+                                       " (", stop->max_tokens, ")"));
   }
 }
 

@@ -15,7 +15,9 @@ namespace refrain::server::openai {
 void ReadModel(FieldReader& fields, const ModelLimits& limits);
 // Behind the fields that say whether beams are searched.
 void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::Request* request);
-void ReadStopFields(FieldReader& fields, const ModelLimits& limits, engine::StopParams* stop);
+// `max_tokens_name`: the field that `stop->max_tokens` was read from.
+void ReadStopFields(FieldReader& fields, std::string_view max_tokens_name,
+                    const ModelLimits& limits, engine::StopParams* stop);
 void ReadStreamFields(FieldReader& fields, GenerationCall* call);
 // Hints how long the prompt is worth keeping; never a namespace.
 void ReadCacheFields(FieldReader& fields, GenerationCall* call, engine::Request* request);

@@ -40,9 +40,8 @@ int32_t ShownText::reasoning_tokens() const {
   return reasoning_.has_value() && reasoning_->has_thought() ? tokens_in_front_ : 0;
 }
 
-bool ShownText::hides_thought() const {
-  return !include_reasoning_ && reasoning_.has_value() && reasoning_->has_thought() &&
-         !reasoning_->is_behind();
+bool ShownText::thinks() const {
+  return reasoning_.has_value() && reasoning_->has_thought() && !reasoning_->is_behind();
 }
 
 ShownText::Output ShownText::AddText(const engine::TokenEvent& event) {

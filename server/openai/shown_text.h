@@ -56,8 +56,10 @@ class ShownText {
   // Whether the model has called tools, and the last call has all of its arguments: one that was
   // cut in them is not to be run.
   bool called() const { return parser_.has_value() && parser_->told_whole_calls(); }
-  // The last token was of a thought, and that is left out.
-  bool hides_thought() const;
+  // What comes next is of a thought, which has not ended.
+  bool thinks() const;
+  // The same, and that is left out.
+  bool hides_thought() const { return !include_reasoning_ && thinks(); }
   // So many were generated that are not added: a stop string hides them.
   void CountTokens(size_t tokens);
   // Those of the thought, with its tags.

@@ -48,7 +48,7 @@ void TokenNames::AppendToken(engine::TokenId token, float logprob, std::string* 
   out->append("]");
 }
 
-void TokenNames::AppendList(const std::vector<TokenDetails>& tokens,
+void TokenNames::AppendList(std::span<const TokenDetails> tokens,
                             const std::optional<TokenDetails>& end_token, std::string* out) const {
   const bool lists_end = end_token.has_value() && end_token->shown;
   for (size_t t = 0; t < tokens.size() + (lists_end ? 1 : 0); ++t) {

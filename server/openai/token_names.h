@@ -1,9 +1,10 @@
 #ifndef REFRAIN_SERVER_OPENAI_TOKEN_NAMES_H_
 #define REFRAIN_SERVER_OPENAI_TOKEN_NAMES_H_
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "engine/text/tokenizer.h"
 #include "server/openai/choice_text.h"
@@ -28,7 +29,7 @@ class TokenNames {
   std::string NameOf(engine::TokenId token) const;
   // One object for each of the tokens that the text shows, with commas between: of `tokens`, and
   // of `end_token` if it is shown; nothing if there is none.
-  void AppendList(const std::vector<TokenDetails>& tokens,
+  void AppendList(std::span<const TokenDetails> tokens,
                   const std::optional<TokenDetails>& end_token, std::string* out) const;
 
  private:

@@ -109,6 +109,45 @@ def test_a_thought_that_comes_back_is_met_in_the_cache(client, extra):
     assert second.choices[0].message.reasoning_content == THOUGHT
 
 
+@pytest.mark.parametrize("extra", [{}, OPENED], ids=["by the model", "by the prompt"])
+def test_responses_have_an_item_for_it(client, extra):
+    """Whole, streamed through the client's own helper, and passed back as it came."""
+    options = {"model": "", "temperature": 0, "max_output_tokens": 60,
+               "extra_body": extra | {"stop": ["END"], "cache_salt": f"responses {extra}"}}
+    whole = client.responses.create(input="Hi", **options)
+    reasoning, message = whole.output
+    assert (reasoning.type, reasoning.status, reasoning.summary) == ("reasoning", "completed", [])
+    assert [(part.type, part.text) for part in reasoning.content] == [("reasoning_text", THOUGHT)]
+    assert (message.type, whole.output_text) == ("message", ANSWER)
+    counted = whole.usage.output_tokens_details.reasoning_tokens
+    assert 3 < counted < whole.usage.output_tokens
+    type(whole).model_validate(whole.model_dump(warnings="none"))  # as the client's types have it
+
+    with client.responses.stream(input="Hi", **options) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    for event in events:
+        type(event).model_validate(event.model_dump(warnings="none"))
+    thought = [event.delta for event in events if event.type == "response.reasoning_text.delta"]
+    assert len(thought) > 2 and "".join(thought) == THOUGHT
+    assert (final.output[0].content[0].text, final.output_text) == (THOUGHT, ANSWER)
+    assert final.usage.output_tokens_details.reasoning_tokens == counted
+
+    second = client.responses.create(input=[{"role": "user", "content": "Hi"}, *final.output],
+                                     **options)
+    found = second.usage.input_tokens_details.cached_tokens
+    assert found >= whole.usage.input_tokens + whole.usage.output_tokens - 2
+    assert second.output[0].content[0].text == THOUGHT
+
+
+def test_a_response_may_be_cut_in_its_thought(client):
+    cut = client.responses.create(model="", input="Hi", temperature=0, max_output_tokens=2,
+                                  extra_body=OPENED)
+    assert (cut.status, [item.type for item in cut.output]) == ("incomplete", ["reasoning"])
+    assert cut.output[0].status == "incomplete" and cut.output_text == ""
+    assert THOUGHT.startswith(cut.output[0].content[0].text)
+
+
 def test_completions_are_left_alone(client):
     prompt = "A: <think>\none two three\n</think>\n\nfour END\n" * 12 + "A: <think>\n"
     response = client.completions.create(model="", prompt=prompt, temperature=0, max_tokens=60,
@@ -124,6 +163,12 @@ def test_the_configuration_can_leave_thoughts_in_the_answer(daemon_arguments, tm
     assert message.content == f"{THOUGHT}\n</think>\n\n{ANSWER}"
     assert not hasattr(message, "reasoning_content")
     assert response.usage.completion_tokens_details is None
+    with running.client() as off:
+        response = off.responses.create(model="", input="Hi", temperature=0, max_output_tokens=60,
+                                        extra_body=OPENED | {"stop": ["END"]})
+    assert response.output_text == f"{THOUGHT}\n</think>\n\n{ANSWER}"
+    assert [item.type for item in response.output] == ["message"]
+    assert response.usage.output_tokens_details.reasoning_tokens == 0
     assert running.stop() == 0
 
 

@@ -250,6 +250,38 @@ TEST(ResponsesCall, MetadataHasOpenAisLimits) {
   EXPECT_TRUE(Parse(",\"metadata\":{\"a\":\"" + wide + "\"}").ok());
 }
 
+TEST(ResponsesCall, ErrorsNameItsOwnFields) {
+  const auto call = Parse(R"(,"min_tokens":5,"max_output_tokens":4)");
+  const ApiError error = ApiErrorFromStatus(call.status());
+  EXPECT_EQ(error.param, "min_tokens");
+  EXPECT_NE(error.message.find("is 5, more than max_output_tokens (4)"), std::string::npos)
+      << error.message;
+}
+
+// Of several in one message, and in others, the one that is too much.
+TEST(ResponsesCall, ArgumentsThatAreTooMuchAreNamed) {
+  ModelLimits limits = Limits();
+  limits.max_conversation_bytes = 100'000;
+  const auto item = [](int values) {
+    std::string list = "{}";
+    for (int i = 1; i < values; ++i) list += ",{}";
+    return R"({"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":[)" + list +
+           "]}\"}";
+  };
+  const std::string said = R"({"role":"assistant","content":"x"},)";
+  const std::string output = R"({"type":"function_call_output","call_id":"c","output":"y"},)";
+  const auto param = [&](int values) {
+    const auto call =
+        ParseGenerationCall(Endpoint::kResponses,
+                            Concat(R"({"instructions":"i","input":[)", item(1), ",", output, said,
+                                   item(1), ",", item(1), ",", item(values), ",", item(1), "]}"),
+                            limits);
+    return call.ok() ? "" : ApiErrorFromStatus(call.status()).param.value_or("(none)");
+  };
+  EXPECT_EQ(param(1), "");
+  EXPECT_EQ(param(1000), "input[5].arguments");
+}
+
 // What the template gets, and the calls' arguments that are JSON inside of texts.
 TEST(ResponsesCall, ConversationsAreBoundedInMemory) {
   ModelLimits limits = Limits();

@@ -25,6 +25,7 @@ using nlohmann::json;
 const engine::Usage kUsage = {
     .prompt_tokens = 7, .cached_tokens = 3, .written_tokens = 4, .completion_tokens = 5};
 
+TextPiece Thought(std::string reasoning) { return {.reasoning = std::move(reasoning)}; }
 TextPiece Text(std::string text) { return {.text = std::move(text)}; }
 TextPiece Call(std::optional<std::string> name, std::string arguments, int32_t index = 0) {
   return {.call = ToolCallDelta{index, std::move(name), std::move(arguments)}};
@@ -61,7 +62,7 @@ class ResponsesFormatTest : public ::testing::Test {
 
   // Random ids as "msg_1", "fc_2" and so on.
   static std::string WithoutIds(const std::string& text) {
-    static const std::regex kId("\"(msg|fc|call)_([0-9a-f]+)\"");
+    static const std::regex kId("\"(rs|msg|fc|call)_([0-9a-f]+)\"");
     std::string plain;
     std::map<std::string, size_t> numbers;
     auto at = text.begin();
@@ -118,12 +119,18 @@ class ResponsesFormatTest : public ::testing::Test {
         json& part = item["content"][0];
         part["text"] = part["text"].get<std::string>() + event["delta"].get<std::string>();
         for (const json& logprob : event["logprobs"]) part["logprobs"].push_back(logprob);
+      } else if (type == "response.reasoning_text.delta") {
+        EXPECT_FALSE(event.contains("logprobs"));
+        json& part = item["content"][event["content_index"].get<size_t>()];
+        part["text"] = part["text"].get<std::string>() + event["delta"].get<std::string>();
       } else if (type == "response.function_call_arguments.delta") {
         item["arguments"] =
             item["arguments"].get<std::string>() + event["delta"].get<std::string>();
       } else if (type == "response.output_text.done") {
         EXPECT_EQ(event["text"], item["content"][0]["text"]);
         EXPECT_EQ(event["logprobs"], item["content"][0]["logprobs"]);
+      } else if (type == "response.reasoning_text.done") {
+        EXPECT_EQ(event["text"], item["content"][0]["text"]);
       } else if (type == "response.content_part.done") {
         EXPECT_EQ(event["part"], item["content"][0]);
       } else if (type == "response.function_call_arguments.done") {
@@ -227,6 +234,10 @@ TEST_F(ResponsesFormatTest, TheLimitLeavesTheLastItemIncomplete) {
   const json call = Whole({Text("a"), Call("f", "{"), End(FinishReason::kLength)});
   EXPECT_EQ(call["output"][0]["status"], "completed");
   EXPECT_EQ(call["output"][1]["status"], "incomplete");
+  // Behind a call that is whole, it leaves it as it is.
+  const json whole_call = Whole({Call("f", "{}"), End(FinishReason::kLength, /*called=*/true)});
+  EXPECT_EQ(whole_call["status"], "incomplete");
+  EXPECT_EQ(whole_call["output"][0]["status"], "completed");
   // A stop string may end a call in its arguments.
   const json stopped = Whole({Call("f", "{"), End(FinishReason::kStop, /*called=*/false)});
   EXPECT_EQ(stopped["status"], "completed");
@@ -265,6 +276,88 @@ TEST_F(ResponsesFormatTest, TokensHaveTheirLogprobsWhereTheyAreShown) {
   EXPECT_EQ(with_call["output"][0]["content"][0]["logprobs"].size(), 1u);
   EXPECT_EQ(with_call["output"].size(), 2u);
   EXPECT_EQ(Whole({first}, false)["output"][0]["content"][0]["logprobs"], json::array());
+}
+
+TEST_F(ResponsesFormatTest, AThoughtIsAnItemInFront) {
+  const std::vector<TextPiece> pieces = {Thought("Let"), Thought(" me"), Text("Paris"),
+                                         End(FinishReason::kStop)};
+  EXPECT_EQ(
+      Types(Events(Stream(pieces))),
+      (std::vector<std::string>{
+          "response.created", "response.in_progress", "response.output_item.added",
+          "response.content_part.added", "response.reasoning_text.delta",
+          "response.reasoning_text.delta", "response.reasoning_text.done",
+          "response.content_part.done", "response.output_item.done", "response.output_item.added",
+          "response.content_part.added", "response.output_text.delta", "response.output_text.done",
+          "response.content_part.done", "response.output_item.done", "response.completed"}));
+  const json items = json::parse(R"([{"id":"rs_1","type":"reasoning","status":"completed",
+      "summary":[],"content":[{"type":"reasoning_text","text":"Let me"}]},
+      {"id":"msg_2","type":"message","status":"completed","role":"assistant",
+      "content":[{"type":"output_text","text":"Paris","annotations":[],"logprobs":[]}]}])");
+  ExpectBoth(pieces, items);
+  // One token may end the thought and begin the text.
+  ExpectBoth(
+      {Thought("Let"), {.reasoning = " me", .text = "Par"}, Text("is"), End(FinishReason::kStop)},
+      items);
+}
+
+TEST_F(ResponsesFormatTest, CallsMayFollowAThoughtAtOnce) {
+  ExpectBoth({Thought("a"), Call("f", "{}"), End(FinishReason::kStop, /*called=*/true)},
+             json::parse(R"([{"id":"rs_1","type":"reasoning","status":"completed","summary":[],
+      "content":[{"type":"reasoning_text","text":"a"}]},
+      {"id":"fc_2","type":"function_call","status":"completed","call_id":"call_3","name":"f",
+       "arguments":"{}"}])"));
+}
+
+// No message follows in which there would be nothing.
+TEST_F(ResponsesFormatTest, AThoughtThatTheLimitCutIsIncompleteAndAllThereIs) {
+  json item = json::parse(R"([{"id":"rs_1","type":"reasoning","status":"incomplete","summary":[],
+      "content":[{"type":"reasoning_text","text":"a"}]}])");
+  TextPiece end = End(FinishReason::kLength);
+  end.thinks = true;
+  ExpectBoth({Thought("a"), end}, item, "incomplete");
+  // The limit may come behind it.
+  item[0]["status"] = "completed";
+  ExpectBoth({Thought("a"), End(FinishReason::kLength)}, item, "incomplete");
+  // Nothing cut it.
+  end.finish = FinishReason::kStop;
+  ExpectBoth({Thought("a"), end}, item, "completed");
+}
+
+// An item of reasoning has no place for them.
+TEST_F(ResponsesFormatTest, TokensOfAThoughtHaveNoLogprobs) {
+  const auto token = [](int32_t id) {
+    return TokenDetails{.token = TokenId{id}, .logprob = -1.0f};
+  };
+  TextPiece thought = Thought("a");
+  thought.tokens = {token(0)};
+  thought.thought_tokens = 1;
+  TextPiece text = Text("bc");
+  text.tokens = {token(0), token(1), token(3)};  // the first is its closing tag
+  text.thought_tokens = 1;
+  TextPiece end = End(FinishReason::kStop);
+  end.tokens = {token(3)};
+  const json output = Whole({thought, text, end}, true)["output"];
+  std::string names;
+  for (const json& told : output[1]["content"][0]["logprobs"]) {
+    names += told["token"].get<std::string>();
+  }
+  EXPECT_EQ(names, "bcc");
+  EXPECT_EQ(output[0]["content"], json::parse(R"([{"type":"reasoning_text","text":"a"}])"));
+  const std::vector<json> events = Events(WithoutIds(Stream({thought, text, end}, true)));
+  EXPECT_EQ(Accumulated(events), output);
+  // Behind a thought that is left out they open no message.
+  thought.reasoning.clear();
+  thought.tokens.push_back(token(1));
+  EXPECT_EQ(Events(Stream({thought}, true)).size(), 3u);
+}
+
+TEST_F(ResponsesFormatTest, UsageTellsTheTokensOfTheThought) {
+  ResponsesFormat format = Format();
+  format.SetReasoningTokens(3);
+  format.Keep(0, End(FinishReason::kStop));
+  json whole = json::parse(format.TakeWhole({{}}, kUsage));
+  EXPECT_EQ(whole["usage"]["output_tokens_details"], json::parse(R"({"reasoning_tokens":3})"));
 }
 
 TEST_F(ResponsesFormatTest, AFailureIsAnErrorAndAFailedResponse) {

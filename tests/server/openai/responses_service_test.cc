@@ -101,6 +101,25 @@ TEST_F(ResponsesServiceTest, CallsComeAsItems) {
   EXPECT_EQ(json::parse(next.body)["output"][0]["content"][0]["text"], "sunny") << next.body;
 }
 
+// Whole or streamed.
+TEST_F(ResponsesServiceTest, ACallThatIsCutIsAnIncompleteItem) {
+  Start({.chat_template = kTemplate});
+  json request = {{"input", "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":12345}}</tool_call>"},
+                  {"tools", {{{"type", "function"}, {"name", "f"}}}},
+                  {"max_output_tokens", 45}};
+  for (const bool stream : {false, true}) {
+    request["stream"] = stream;
+    const RawResponse response = Post(kResponses, request);
+    const json body =
+        stream ? StreamEvents(response.body).back().second["response"] : json::parse(response.body);
+    ASSERT_EQ(body["output"].size(), 1u) << response.body;
+    EXPECT_EQ(body["output"][0]["type"], "function_call");
+    EXPECT_EQ(body["output"][0]["status"], "incomplete");
+    EXPECT_EQ(body["output"][0]["arguments"], R"({"x":12345)");
+    EXPECT_EQ(body["status"], "incomplete");
+  }
+}
+
 TEST_F(ResponsesServiceTest, WhatFailsBeforeTheFirstByteHasItsOwnStatus) {
   Start();
   for (const bool stream : {false, true}) {
@@ -162,10 +181,12 @@ class KeptResponsesTest : public ::testing::Test {
     call.stream = stream;
     call.echo = "\"instructions\":\"" + std::string(echo_bytes, 'x') + "\"";
     if (top > 0) call.output.logprobs = top;
+    if (thinks_) call.output.reasoning = engine::ReasoningFormat::kThink;
     call.requests.emplace_back();
     GenerationReply::Parts parts;
     parts.request_id = "0123456789abcdef";
     stream_ = std::make_shared<engine::TokenStream>();
+    if (thinks_) stream_->SetReasoningStart(engine::ReasoningStart::kInside);
     parts.streams = {engine::ConsumerHandle(stream_)};
     parts.tokenizer = &tokenizer_;
     parts.log = &log_;
@@ -201,7 +222,15 @@ class KeptResponsesTest : public ::testing::Test {
     }
   }
 
-  testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
+  bool thinks_ = false;  // from the first token on
+  // Letters, and in front of the end of generation the tag that closes a thought.
+  static std::vector<std::string> Pieces() {
+    std::vector<std::string> pieces = testing::LetterVocabulary();
+    pieces.insert(pieces.end() - 1, "</think>");
+    return pieces;
+  }
+  const std::vector<std::string> pieces_ = Pieces();
+  testing::FakeTokenizer tokenizer_{pieces_};
   Log log_{LogFormat::kText, LogLevel::kError};
   std::shared_ptr<ByteBudget> budget_ = std::make_shared<ByteBudget>(8 << 20);
   std::shared_ptr<engine::TokenStream> stream_;
@@ -232,8 +261,56 @@ TEST_F(KeptResponsesTest, AStreamCountsWhatItKeeps) {
   EXPECT_LT(held_->bytes(), 400'000u);
   Push(1, 0, /*last=*/true);
   const std::string end = ReadAll();
-  EXPECT_GE(held_->bytes(), end.size()) << "the events of its end";
+  EXPECT_GE(held_->bytes(), 5 * 10'501u * 16) << "the events of its end";
+  EXPECT_GE(held_->bytes(), end.size());
   EXPECT_NE(end.find("response.completed"), std::string::npos);
+}
+
+// All that the model thinks is told three times at its end, where the text begins.
+TEST_F(KeptResponsesTest, AThoughtCountsAsTextDoes) {
+  for (const bool stream : {true, false}) {
+    size_t held[2];
+    for (const bool thinks : {false, true}) {
+      thinks_ = thinks;
+      Reply(0, stream);
+      Push(20'000);
+      ReadAll();
+      held[thinks ? 1 : 0] = held_->bytes();
+      if (!thinks) continue;
+      EXPECT_GE(held_->bytes(), 20'000u * 16);
+      engine::StreamBatch close;
+      close.tokens = {{.token = engine::TokenId{static_cast<int32_t>(pieces_.size()) - 2}},
+                      {.token = engine::TokenId{0}}};
+      stream_->Push(std::move(close));
+      const std::string closed = ReadAll();
+      EXPECT_EQ(closed.find("response.reasoning_text.done") != std::string::npos, stream);
+      EXPECT_GE(held_->bytes(), 20'000 + closed.size());
+      Push(1, 0, /*last=*/true);
+      const std::string end = ReadAll();
+      EXPECT_GE(held_->bytes(), end.size());
+      EXPECT_NE(end.find("\"type\":\"reasoning\""), std::string::npos);
+    }
+    EXPECT_EQ(held[0], held[1]);
+  }
+}
+
+// However long it waits for its first token, of which nothing may be shown.
+TEST_F(KeptResponsesTest, NothingIsMadeByAWorkerWhereNothingIsAtHand) {
+  Reply(100'000);
+  EXPECT_EQ(reply_->Next().make, nullptr);
+  Push(1);
+  EXPECT_NE(reply_->Next().make, nullptr);
+}
+
+// The next token may end a long item, which is then told three times more.
+TEST_F(KeptResponsesTest, ALongItemIsGoneOnWithByAWorker) {
+  Reply();
+  Push(20'000);
+  ReadAll();
+  EXPECT_GE(held_->bytes(), 5 * 20'000u * 16);
+  EXPECT_EQ(reply_->Next().make, nullptr);
+  Push(1);
+  EXPECT_NE(reply_->Next().make, nullptr);
 }
 
 TEST_F(KeptResponsesTest, OneThatWouldKeepTooMuchFails) {
@@ -241,7 +318,7 @@ TEST_F(KeptResponsesTest, OneThatWouldKeepTooMuchFails) {
   Push(2000, 20);
   const std::string all = ReadAll();  // 1,900 bytes each, five times, of 8 MiB
   EXPECT_NE(all.find("event: error"), std::string::npos);
-  EXPECT_NE(all.find("ask for fewer choices, prompts or log-probabilities\""), std::string::npos)
+  EXPECT_NE(all.find("ask for fewer tokens or log-probabilities\""), std::string::npos)
       << all.substr(all.find("event: error"));
 }
 

@@ -110,6 +110,17 @@ TEST_F(StreamPingsTest, AnAnswerThatIsNoStreamGetsNone) {
   EXPECT_EQ(Count(kPing, &response.body), 0);
 }
 
+// Of a response with long instructions, which a worker writes with its first token.
+TEST_F(StreamPingsTest, ComeToALongRequestThatWaits) {
+  const std::string instructions(20'000, 'x');
+  RawResponse response =
+      Answer(served_, PostRequest("/v1/responses", R"({"input":"[[delay_ms=300]]a","stream":true,)"
+                                                   R"("instructions":")" +
+                                                       instructions + "\"}"));
+  EXPECT_TRUE(response.body.starts_with(kPing)) << response.body.substr(0, 100);
+  EXPECT_NE(response.body.find("response.completed"), std::string::npos);
+}
+
 // Of many choices: it is begun on a worker thread.
 TEST_F(StreamPingsTest, ComeToAnAnswerThatAWorkerBegan) {
   RawResponse response =
