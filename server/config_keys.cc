@@ -53,7 +53,7 @@ constexpr std::array kKeys = {
     Choice(
         "model.reasoning", "auto", "auto off",
         "auto: what a model thinks in front of its answer is told apart from it in chats, if its "
-        "chat template has the tags of thoughts; off: it is part of the answer"),
+        "chat template has the closing tag of thoughts; off: it is part of the answer"),
     Choice("model.sampling_defaults", "model", "model openai",
            "what sampling parameters are that a request leaves out: as the model's files ask for "
            "(generation_config.json, or general.sampling keys of a GGUF file), or OpenAI's"),

@@ -53,7 +53,8 @@ void ChoicesFormat::AppendUsage(const engine::Usage& usage, std::string* out) co
   AppendCacheUsage(usage, out);
   out->append("}");
   if (reasoning_tokens().has_value()) {
-    ConcatTo(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":", *reasoning_tokens(), "}");
+    ConcatTo(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":", *reasoning_tokens(),
+             "}");
   }
   out->append("}");
 }
