@@ -132,9 +132,23 @@ absl::Status CutAtPlaceOfText(RenderedChat* rendered) {
   return absl::OkStatus();
 }
 
+// By the template's own text up to `end`, behind so many of the messages' texts.
+ReasoningStart StartBehindTemplate(const RenderedChat& rendered, size_t spans, size_t end) {
+  return ReasoningStartOf(std::string_view(rendered.text).substr(0, end),
+                          spans == 0 ? 0 : rendered.content_spans[spans - 1].end_byte);
+}
+
 ReasoningStart StartBehindTemplate(const RenderedChat& rendered) {
+  return StartBehindTemplate(rendered, rendered.content_spans.size(), rendered.text.size());
+}
+
+// The template may have opened a thought in front of `words`.
+ReasoningStart StartWithinMessage(std::string_view words, const RenderedChat& rendered) {
   const std::vector<TextSpan>& spans = rendered.content_spans;
-  return ReasoningStartOf(rendered.text, spans.empty() ? 0 : spans.back().end_byte);
+  const bool opened =
+      !spans.empty() &&
+      StartBehindTemplate(rendered, spans.size() - 1, spans.back().begin_byte).is_inside();
+  return ReasoningStartWithin(words, opened);
 }
 
 }  // namespace
@@ -161,7 +175,7 @@ absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template,
   if (!status.ok()) return status;
   if (may_think) {
     rendered->reasoning =
-        says_nothing ? StartBehindTemplate(*rendered) : ReasoningStartWithin(continued);
+        says_nothing ? StartBehindTemplate(*rendered) : StartWithinMessage(continued, *rendered);
   }
   return rendered;
 }

@@ -11,7 +11,8 @@ namespace refrain::engine {
 // continued. Takes what `chat` holds. Pure; any thread. INVALID_ARGUMENT for what the template
 // refuses, and for a message that cannot be continued: one without text, or of which the template
 // does not show where its text ends. Where the template has thoughts, `reasoning` tells whether one
-// has been opened for the answer: by what the template ends with, or by the message's text.
+// has been opened for the answer: by the tags in what the template ends with, or in the message's
+// text and in front of it.
 absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat);
 
 }  // namespace refrain::engine

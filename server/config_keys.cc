@@ -50,10 +50,11 @@ constexpr std::array kKeys = {
          "the name clients use, UTF-8 without control characters; empty = from the path"),
     Text("model.chat_template_file", "",
          "file of a chat template (Jinja) to use in place of the model's own; empty = the model's"),
-    Choice("model.reasoning", "auto", "auto off",
-           "auto: what a model thinks in front of its answer is told apart from it in chats and "
-           "responses, if "
-           "its chat template has the tags of thoughts; off: it is part of the answer"),
+    Choice(
+        "model.reasoning", "auto", "auto off",
+        "auto: what a model thinks in front of its answer is told apart from it in chats and "
+        "responses, if its chat template has the closing tag of thoughts; off: it is part of the "
+        "answer"),
     Choice("model.sampling_defaults", "model", "model openai",
            "what sampling parameters are that a request leaves out: as the model's files ask for "
            "(generation_config.json, or general.sampling keys of a GGUF file), or OpenAI's"),

@@ -7,6 +7,9 @@ namespace refrain::server::openai {
 
 namespace {
 
+// Tokens that show nothing wait for those that do, but not in numbers that count as memory.
+constexpr size_t kMostSilentTokens = 64;
+
 TokenDetails DetailsOf(engine::TokenId token, const std::optional<engine::TokenLogprob>& logprob,
                        const std::vector<engine::TokenLogprob>& top) {
   TokenDetails details{.token = token, .logprob = {}, .top = top};
@@ -44,7 +47,8 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
   const bool says_something =
       !open_.text.empty() || !open_.reasoning.empty() || open_.call.has_value();
   // What is asked for of hidden tokens does not wait for the end of the thought.
-  if (says_something || (wants_tokens_ && shown_.hides_thought())) Emit();
+  const bool waits = open_.tokens.size() < kMostSilentTokens && !shown_.hides_thought();
+  if (says_something || (wants_tokens_ && !waits)) Emit();
 }
 
 void ChoiceText::Take(ShownText::Output output) {

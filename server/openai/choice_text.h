@@ -44,9 +44,9 @@ struct TextPiece {
 };
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a
-// character; tokens that show nothing yet (or may begin a tool call) join the next piece. The
-// prompt's tokens (echo) that arrive together are one piece. One consumer; the tokenizer outlives
-// it.
+// character; tokens that show nothing yet (or may begin a tool call) join the next piece, up to 64
+// where they are asked for. The prompt's tokens (echo) that arrive together are one piece. One
+// consumer; the tokenizer outlives it.
 class ChoiceText {
  public:
   struct Options {

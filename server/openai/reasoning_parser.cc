@@ -19,10 +19,9 @@ bool IsSpace(char byte) { return byte == ' ' || byte == '\t' || IsLineEnd(byte);
 }  // namespace
 
 bool ReasoningParser::IsTag(std::string_view token) const {
-  if (tag_bytes_ > 0) return false;
-  if (state_ == State::kBefore && token == kThinkOpen) return true;
-  const bool is_inside = opened_ && !is_behind();
-  return is_inside && token == kThinkClose;
+  const bool may_open = state_ == State::kBefore && tag_bytes_ == 0;
+  const bool may_close = opened_ && !is_behind();
+  return (may_open && token == kThinkOpen) || (may_close && token == kThinkClose);
 }
 
 ReasoningParser::Output ReasoningParser::Add(std::string text) {
@@ -51,7 +50,7 @@ ReasoningParser::Output ReasoningParser::Finish() {
       output.answer = space_.append(tag);
     }
   } else if (state_ == State::kThought) {
-    output.reasoning = space_.append(kThinkClose.substr(0, tag_bytes_));
+    output.reasoning = space_.append(TakeBegun(kThinkClose));
   }
   space_.clear();
   tag_bytes_ = 0;
@@ -60,8 +59,7 @@ ReasoningParser::Output ReasoningParser::Finish() {
 
 void ReasoningParser::Take(char byte, Output* output) {
   if (state_ == State::kOpened || state_ == State::kBehind) {
-    if (IsSpace(byte)) return HoldSpace(byte);
-    DropSpaceOfTag();
+    if (IsSpace(byte) && space_.size() < kMostSpace) return HoldSpace(byte);
     state_ = state_ == State::kOpened ? State::kThought : State::kAnswer;
     if (state_ == State::kAnswer) output->answer += std::exchange(space_, {});
   }
@@ -78,14 +76,14 @@ void ReasoningParser::HoldSpace(char byte) {
   if (IsLineEnd(byte)) {
     behind_line_end_ = true;
     space_.clear();
-  } else if (space_.size() < kMostSpace) {
+  } else if (behind_line_end_) {
     space_.push_back(byte);
   }
 }
 
-// Else it begins a line.
-void ReasoningParser::DropSpaceOfTag() {
-  if (!behind_line_end_) space_.clear();
+std::string_view ReasoningParser::TakeBegun(std::string_view tag) {
+  const size_t begin = std::exchange(prompt_bytes_, 0);
+  return tag.substr(begin, std::exchange(tag_bytes_, 0) - begin);
 }
 
 bool ReasoningParser::GoesOn(char byte, std::string_view tag, std::string* in_front) {
@@ -104,9 +102,8 @@ bool ReasoningParser::GoesOn(char byte, std::string_view tag, std::string* in_fr
 void ReasoningParser::TakeBefore(char byte, Output* output) {
   std::string nothing;
   if (GoesOn(byte, kThinkOpen, &nothing)) return;
-  if (tag_bytes_ == 0 && IsSpace(byte)) {
-    if (opened_) return HoldSpace(byte);  // behind the prompt's tag
-    if (space_.size() < kMostSpace) return space_.push_back(byte);
+  if (tag_bytes_ == 0 && IsSpace(byte) && space_.size() < kMostSpace) {
+    return opened_ ? HoldSpace(byte) : space_.push_back(byte);  // behind the prompt's tag, or text
   }
   if (opened_) {
     state_ = State::kThought;
@@ -114,15 +111,14 @@ void ReasoningParser::TakeBefore(char byte, Output* output) {
     state_ = State::kAnswer;
     output->answer += std::exchange(space_, {});
   }
-  for (const char held : kThinkOpen.substr(0, std::exchange(tag_bytes_, 0))) Take(held, output);
+  for (const char held : TakeBegun(kThinkOpen)) Take(held, output);
   Take(byte, output);
 }
 
 void ReasoningParser::TakeThought(char byte, Output* output) {
   if (GoesOn(byte, kThinkClose, &output->reasoning)) return;
   if (tag_bytes_ > 0) {
-    output->reasoning.append(std::exchange(space_, {}))
-        .append(kThinkClose.substr(0, std::exchange(tag_bytes_, 0)));
+    output->reasoning.append(std::exchange(space_, {})).append(TakeBegun(kThinkClose));
     return TakeThought(byte, output);
   }
   const bool holds = IsSpace(byte) && space_.size() < kMostSpace;

@@ -20,7 +20,8 @@ namespace refrain::server::openai {
 // thought. Space around the tags belongs to neither part; but where it has line ends only these and
 // what stands between them and the tag: what is left is what templates put line ends around when
 // the thought comes back, so that the same text results. What may yet become a tag, and up to a KiB
-// of space in front of it, is held back.
+// of space in front of it or behind the line ends of one, is held back; more space is text. What
+// the prompt has of the thought or of its tags is not told.
 //
 // Not for an answer of which nothing is a thought (ReasoningStart::kBehind). One parser per choice,
 // one thread. Cannot fail. Time is linear in the text.
@@ -32,7 +33,11 @@ class ReasoningParser {
   };
 
   explicit ReasoningParser(engine::ReasoningStart start)
-      : opened_(start == engine::ReasoningStart::kInside), behind_line_end_(opened_) {}
+      : state_(start.place == engine::ReasoningStart::kAmid ? State::kThought : State::kBefore),
+        opened_(start.is_inside()),
+        behind_line_end_(start.place == engine::ReasoningStart::kInside),
+        tag_bytes_(start.close_bytes),
+        prompt_bytes_(start.close_bytes) {}
 
   // What may be told now.
   Output Add(std::string text);
@@ -58,18 +63,20 @@ class ReasoningParser {
   void Take(char byte, Output* output);
   // Of what stands behind a tag.
   void HoldSpace(char byte);
-  void DropSpaceOfTag();
   void TakeBefore(char byte, Output* output);
   void TakeThought(char byte, Output* output);
   // True: the byte goes on with `tag`. With its last one, `in_front` gets what of the space in
   // front of the tag is not the tag's.
   bool GoesOn(char byte, std::string_view tag, std::string* in_front);
+  // What the model has said of it, which is no tag then.
+  std::string_view TakeBegun(std::string_view tag);
 
-  State state_ = State::kBefore;
+  State state_;
   bool opened_;
   bool behind_line_end_;  // behind a tag: a line end has come since
   std::string space_;     // held back
-  size_t tag_bytes_ = 0;  // of a tag that may have begun behind it
+  size_t tag_bytes_;      // of a tag that may have begun behind it
+  size_t prompt_bytes_;   // of these, that the prompt has
 };
 
 }  // namespace refrain::server::openai

@@ -24,6 +24,7 @@ ShownText::ShownText(const engine::Tokenizer* tokenizer, const Options& options)
 void ShownText::SetReasoningStart(engine::ReasoningStart start) {
   const bool may_think = reasoning_format_ != engine::ReasoningFormat::kNone;
   if (may_think && start != engine::ReasoningStart::kBehind) reasoning_.emplace(start);
+  amid_thought_ = start.place == engine::ReasoningStart::kAmid;
 }
 
 ShownText::Output ShownText::Add(const engine::TokenEvent& event) {
@@ -73,7 +74,9 @@ ShownText::Output ShownText::ShowPrefix(std::string_view prefix) const {
     output.text = prefix;
     return output;
   }
-  ReasoningParser parser(engine::ReasoningStart::kBefore);
+  using engine::ReasoningStart;
+  // Its own tag is not needed where the template has opened the thought.
+  ReasoningParser parser(amid_thought_ ? ReasoningStart::kInside : ReasoningStart::kBefore);
   ReasoningParser::Output begun = parser.Add(std::string(prefix));
   const ReasoningParser::Output rest = parser.Finish();
   if (include_reasoning_) output.reasoning = begun.reasoning.append(rest.reasoning);

@@ -79,6 +79,7 @@ class ShownText {
   engine::Detokenizer detokenizer_;
   PromptBytes prompt_bytes_;
   std::optional<ReasoningParser> reasoning_;
+  bool amid_thought_ = false;    // the prompt ends with words of it
   int32_t tokens_in_front_ = 0;  // up to the end of the thought, if there is one
   std::optional<ToolCallParser> parser_;
 };

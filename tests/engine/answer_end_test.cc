@@ -68,18 +68,25 @@ TEST(AnswerEndTest, ACallIsKnownByHowItBegins) {
 }
 
 TEST(AnswerEndTest, ACallInsideOfAThoughtIsNone) {
-  const std::vector<std::string> pieces = {"</think>", "<tool_call>", "end"};
+  const std::vector<std::string> pieces = {"</think>", "<tool_call>", "{", " \n", "end"};
   const testing::FakeTokenizer tokenizer(pieces);
-  const auto end = [&](ReasoningStart start, const std::vector<int32_t>& generated) {
+  const auto end = [&](ToolFormat calls, ReasoningStart start,
+                       const std::vector<int32_t>& generated) {
     std::vector<TokenId> ids;
     for (const int32_t id : generated) ids.push_back(TokenId{id});
-    return AnswerEndOf({.is_turn = true, .calls = ToolFormat::kHermes, .reasoning = start},
-                       FinishReason::kStop, tokenizer, ids);
+    return AnswerEndOf({.is_turn = true, .calls = calls, .reasoning = start}, FinishReason::kStop,
+                       tokenizer, ids);
   };
-  EXPECT_EQ(end(ReasoningStart::kInside, {1}), AnswerEnd::kBriefTurn);
-  EXPECT_EQ(end(ReasoningStart::kInside, {1, 0, 2}), AnswerEnd::kBriefTurn);
-  EXPECT_EQ(end(ReasoningStart::kInside, {0, 1}), AnswerEnd::kToolCalls);
-  EXPECT_EQ(end(ReasoningStart::kBehind, {1, 0}), AnswerEnd::kToolCalls);
+  for (const auto& [calls, call] : {std::pair(ToolFormat::kHermes, 1), {ToolFormat::kLlama3, 2}}) {
+    EXPECT_EQ(end(calls, ReasoningStart::kInside, {call}), AnswerEnd::kBriefTurn);
+    EXPECT_EQ(end(calls, ReasoningStart::kInside, {call, 0, 4}), AnswerEnd::kBriefTurn);
+    EXPECT_EQ(end(calls, ReasoningStart::kInside, {0, call}), AnswerEnd::kToolCalls);
+    EXPECT_EQ(end(calls, ReasoningStart::kInside, {4, 0, 3, call}), AnswerEnd::kToolCalls);
+    EXPECT_EQ(end(calls, ReasoningStart::kBehind, {call, 0}), AnswerEnd::kToolCalls);
+  }
+  std::vector<int32_t> long_thought(5000, 4);
+  long_thought.insert(long_thought.end(), {0, 2});
+  EXPECT_EQ(end(ToolFormat::kLlama3, ReasoningStart::kInside, long_thought), AnswerEnd::kToolCalls);
 }
 
 TEST(AnswerEndTest, ABriefAnswerIsOneOfItsOwn) {

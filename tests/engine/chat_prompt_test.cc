@@ -183,10 +183,15 @@ TEST(ChatPromptTest, TellsWhetherAContinuedMessageEndsInsideOfAThought) {
     return rendered->reasoning;
   };
   EXPECT_EQ(start("The answer"), ReasoningStart::kBehind);
-  EXPECT_EQ(start("<think>\nLet me"), ReasoningStart::kInside);
+  EXPECT_EQ(start("<think>\nLet me"), ReasoningStart::kAmid);
+  EXPECT_EQ(start("<think>\nLet </thin"), ReasoningStart(ReasoningStart::kAmid, 6));
+  EXPECT_EQ(start("<think>\n"), ReasoningStart::kInside);
   EXPECT_EQ(start("<think>\nSo.\n</think>\n\n"), ReasoningStart::kBehind);
   EXPECT_EQ(start(""), ReasoningStart::kBefore);
   EXPECT_EQ(start("", true), ReasoningStart::kInside);
+  // The template opens the thought in front of them, and may not.
+  EXPECT_EQ(start("Let me", true), ReasoningStart::kAmid);
+  EXPECT_EQ(start("So.</think> The answer", true), ReasoningStart::kBehind);
 }
 
 }  // namespace

@@ -123,6 +123,7 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
     }
     if (name == "fail_after") running.fail_after = std::atoll(value.c_str());
   }
+  if (!options_.says.empty()) answer = options_.says;
   running.stream = std::make_shared<engine::TokenStream>();
   if (const auto* chat = std::get_if<engine::ChatPrompt>(&request.prompt);
       chat != nullptr && chat_template_ != nullptr) {

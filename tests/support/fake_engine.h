@@ -32,6 +32,7 @@ struct FakeEngineOptions {
   std::chrono::milliseconds end_delay{0};  // of its destructor
   // Tells only how tools are called and thoughts begin; empty: there is none.
   std::string chat_template;
+  std::string says;  // in place of the prompt, if not empty
 };
 
 // An engine without a model: it answers with the prompt (of a chat: the last message), one token

@@ -1,5 +1,5 @@
 // What a model thinks, apart from its answers, over HTTP. The engine says what the user says, one
-// token per byte.
+// token per byte, unless it is told what to say.
 
 #include <algorithm>
 #include <string>
@@ -35,9 +35,11 @@ json Chat(std::string_view said, json members = json::object()) {
 
 class ReasoningAnswersTest : public ServiceTest {
  protected:
-  void StartWith(std::string chat_template) {
+  // One token per byte of what the user says, or of `says`.
+  void StartWith(std::string chat_template, std::string says = "") {
     FakeEngineOptions options;
     options.chat_template = std::move(chat_template);
+    options.says = std::move(says);
     Start(std::move(options));
   }
 
@@ -76,6 +78,18 @@ class ReasoningAnswersTest : public ServiceTest {
       }
     }
     return streamed;
+  }
+
+  // Thought and answer, with a bar between, of a message that is continued; streamed as whole.
+  std::string Continued(const char* begun, bool echo) {
+    const json body = {{"messages", {{{"role", "assistant"}, {"content", begun}}}},
+                       {"continue_final_message", true},
+                       {"echo", echo}};
+    const json message = Message(body);
+    const Streamed streamed = Stream(body);
+    EXPECT_EQ(streamed.content, message["content"]);
+    EXPECT_EQ(streamed.reasoning, message.value("reasoning_content", ""));
+    return streamed.reasoning + "|" + streamed.content;
   }
 };
 
@@ -298,22 +312,43 @@ TEST_F(ReasoningAnswersTest, UsageInEachEventTellsOfThoughtsSoFar) {
 // A message that is continued: within its thought, or behind it; `echo` shows it as it is answered.
 TEST_F(ReasoningAnswersTest, AMessageIsContinuedWhereItEnds) {
   StartWith("{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{# </think> #}");
-  const auto continued = [&](const char* begun) {
-    const json body = {{"messages", {{{"role", "assistant"}, {"content", begun}}}},
-                       {"continue_final_message", true},
-                       {"echo", true}};
-    const json message = Message(body);
-    const Streamed streamed = Stream(body);
-    EXPECT_EQ(streamed.content, message["content"]);
-    EXPECT_EQ(streamed.reasoning, message.value("reasoning_content", ""));
-    return std::pair(message.value("reasoning_content", ""), message["content"].get<std::string>());
-  };
+  const auto continued = [&](const char* begun) { return Continued(begun, /*echo=*/true); };
   // The engine repeats the message.
-  EXPECT_EQ(continued("<think>a"), std::pair(std::string("aa"), std::string()));
-  EXPECT_EQ(continued("<think>a</think> b"),
-            std::pair(std::string("a"), std::string("b<think>a</think> b")));
-  EXPECT_EQ(continued("b"), std::pair(std::string(), std::string("bb")));
-  EXPECT_EQ(continued("b <think>"), std::pair(std::string(), std::string("b <think>b <think>")));
+  EXPECT_EQ(continued("<think>a"), "a<think>a|");
+  EXPECT_EQ(continued("<think>"), "|");
+  EXPECT_EQ(continued("<think>a</think> b"), "a|b<think>a</think> b");
+  EXPECT_EQ(continued("b"), "|bb");
+  EXPECT_EQ(continued("b <think>"), "|b <think>b <think>");
+}
+
+constexpr char kShowsAll[] =
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{# </think> #}";
+
+// Lines that follow are of the thought, and not of its tag.
+TEST_F(ReasoningAnswersTest, AThoughtGoesOnInItsMiddle) {
+  StartWith(kShowsAll, "\nStep 2.\n</think>\n\nParis.");
+  EXPECT_EQ(Continued("<think>\nStep 1.", false), "\nStep 2.|Paris.");
+  EXPECT_EQ(Continued("<think>\nStep 1.", true), "Step 1.\nStep 2.|Paris.");
+  EXPECT_EQ(Continued("<think>\n", true), "Step 2.|Paris.");
+}
+
+TEST_F(ReasoningAnswersTest, AThoughtIsClosedByTheRestOfItsTag) {
+  StartWith(kShowsAll, "k>\n\nParis.");
+  EXPECT_EQ(Continued("<think>a</thin", false), "|Paris.");
+  EXPECT_EQ(Continued("<think>a</thi", false), "k>\n\nParis.|");
+}
+
+// In front of the message's words, or of words of its own.
+TEST_F(ReasoningAnswersTest, ATemplateMayPutWordsBehindItsTag) {
+  StartWith(
+      "{% if messages[-1].role == 'user' %}assistant:<think>\nOkay,"
+      "{% else %}assistant:<think>\n{{ messages[-1].content }}{% endif %}{# </think> #}",
+      " so.\n</think>\nParis.");
+  EXPECT_EQ(Continued("Okay,", false), " so.|Paris.");
+  EXPECT_EQ(Continued("Okay,", true), "Okay, so.|Paris.");
+  const json message = Message(Chat("Hi"));
+  EXPECT_EQ(message["reasoning_content"], " so.");
+  EXPECT_EQ(message["content"], "Paris.");
 }
 
 }  // namespace

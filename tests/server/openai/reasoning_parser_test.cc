@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <iterator>
 #include <ostream>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/random_steps.h"
@@ -50,6 +53,11 @@ struct Case {
 
 constexpr ReasoningStart kBefore = ReasoningStart::kBefore;
 constexpr ReasoningStart kInside = ReasoningStart::kInside;
+constexpr ReasoningStart kBesideTag = ReasoningStart::kBesideTag;
+
+constexpr ReasoningStart Amid(uint8_t close_bytes = 0) {
+  return ReasoningStart(ReasoningStart::kAmid, close_bytes);
+}
 
 const Case kCases[] = {
     {"ModelOpensItsThought",
@@ -99,6 +107,16 @@ const Case kCases[] = {
     {"SpacesAloneInTheThought", kInside, " \n  </think>b", {"", "b"}},
     {"SpacesBesideTags", kBefore, "<think>\ta\t</think>\tb", {"a", "b"}},
     {"SpacesInFrontOfABracket", kInside, "\n  <b> </think>", {"  <b>", ""}},
+    {"SpaceBesideThePromptsTag", kBesideTag, " Hm </think> Yes", {"Hm", "Yes"}},
+    {"LineEndBesideThePromptsTag", kBesideTag, " \n  Hm</think>", {"  Hm", ""}},
+    {"GoesOnWithALineEnd", Amid(), "\nStep 2.\n</think>\n\nYes", {"\nStep 2.", "Yes"}},
+    {"GoesOnWithATag", Amid(), "<think> b</think>c", {"<think> b", "c"}},
+    {"GoesOnWithTheEnd", Amid(), "\n</think>c", {"", "c"}},
+    {"ClosesTheTagThatThePromptBegan", Amid(6), "k>\n\nYes", {"", "Yes"}},
+    {"DoesNotCloseTheBegunTag", Amid(6), "g> b</think>c", {"g> b", "c"}},
+    {"BeginsTheBegunTagAnew", Amid(1), "</think>c", {"", "c"}},
+    {"NothingBehindTheBegunTag", Amid(3), "", {}},
+    {"NotMuchBehindTheBegunTag", Amid(3), "hi", {"hi", ""}},
     {"Characters", kInside, "né é</think>日本", {"né é", "日本"}},
 };
 
@@ -128,23 +146,91 @@ TEST_P(ReasoningParserTest, FindsItHoweverTheTextIsCut) {
 INSTANTIATE_TEST_SUITE_P(Cases, ReasoningParserTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Texts of pieces of tags and spaces; the whole text is parsed as it was when cut.
-TEST(ReasoningParser, IsTheSameForRandomTextsAndCuts) {
-  constexpr const char* kParts[] = {"<think>", "</think>", "<", "</", "think>",
-                                    "th",      "a",        " ", "\n"};
+// --- the same, told from the whole text at once ---
+
+constexpr size_t kMostSpace = 1024;
+
+// What is left of the text behind a tag when the space that is the tag's is cut off.
+std::string_view BehindTag(std::string_view text, bool behind_line_end) {
+  for (size_t begin = 0;;) {
+    const size_t end = std::min(text.size(), text.find_first_not_of(" \t", begin));
+    const bool is_end = end == text.size();
+    const bool ends_line = !is_end && (text[end] == '\n' || text[end] == '\r');
+    const size_t spaces = end - begin + (ends_line ? 1 : 0);
+    if (behind_line_end && spaces > kMostSpace) return text.substr(begin);
+    if (!ends_line) return text.substr(behind_line_end && !is_end ? begin : end);
+    behind_line_end = true;
+    begin = end + 1;
+  }
+}
+
+// Of a thought that is closed: without the space that is the closing tag's. Of more than a KiB, so
+// much at a time was told before.
+std::string_view InFrontOfTag(std::string_view thought) {
+  const size_t words = thought.find_last_not_of(" \t\r\n") + 1;
+  const size_t spaces = thought.size() - words;
+  const size_t told = spaces == 0 ? words : words + (spaces - 1) / kMostSpace * kMostSpace;
+  const size_t line_end = thought.find_first_of("\r\n", told);
+  return thought.substr(0, line_end == std::string_view::npos ? told : line_end);
+}
+
+Parsed Oracle(ReasoningStart start, std::string_view text) {
+  constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+  const auto opens_behind = [&](size_t spaces) {
+    return spaces <= kMostSpace && text.substr(spaces).starts_with(kOpen);
+  };
+  if (start == kBefore) {
+    const size_t spaces = std::min(text.size(), text.find_first_not_of(" \t\r\n"));
+    if (!opens_behind(spaces)) return {"", std::string(text)};
+    text = BehindTag(text.substr(spaces + kOpen.size()), false);
+  } else if (start == kInside || start == kBesideTag) {
+    text = BehindTag(text, start == kInside);
+    const size_t spaces = std::min(text.size(), text.find_first_not_of(" \t"));
+    if (opens_behind(spaces)) text = BehindTag(text.substr(spaces + kOpen.size()), false);
+  }
+  size_t close = text.find(kClose), behind = close + kClose.size();
+  if (const std::string_view rest = kClose.substr(start.close_bytes);
+      start.close_bytes > 0 && text.starts_with(rest)) {
+    close = 0;
+    behind = rest.size();
+  }
+  if (close == std::string_view::npos) return {std::string(text), ""};
+  return {std::string(InFrontOfTag(text.substr(0, close))),
+          std::string(BehindTag(text.substr(behind), false))};
+}
+
+TEST(ReasoningParser, IsWhatTheWholeTextTellsForRandomTextsAndCuts) {
+  const std::string parts[] = {"<think>",
+                               "</think>",
+                               "<",
+                               "</",
+                               "think>",
+                               "k>",
+                               "th",
+                               "a",
+                               " ",
+                               "\n",
+                               "\r",
+                               "\t",
+                               std::string(500, ' '),
+                               std::string(1023, '\n')};
   std::mt19937_64 rng(testing::RandomSeed(5));
   const auto below = [&](size_t end) { return static_cast<size_t>(rng() % end); };
   for (int step = 0; step < testing::RandomSteps(); ++step) {
     std::string text;
-    for (size_t parts = below(9); parts > 0; --parts) text += kParts[below(std::size(kParts))];
-    const ReasoningStart start = below(2) == 0 ? kBefore : kInside;
+    for (size_t left = below(12); left > 0; --left) text += parts[below(std::size(parts))];
+    const ReasoningStart starts[] = {kBefore, kBesideTag, kInside,
+                                     Amid(static_cast<uint8_t>(below(8)))};
+    const ReasoningStart start = starts[below(std::size(starts))];
     std::vector<std::string> pieces;
     for (size_t at = 0; at < text.size();) {
-      const size_t bytes = 1 + below(6);
+      const size_t bytes = 1 + below(below(2) == 0 ? 6 : 700);
       pieces.push_back(text.substr(at, bytes));
       at += bytes;
     }
-    ASSERT_EQ(Parse(start, pieces), Parse(start, {text})) << text;
+    const Parsed want = Oracle(start, text);
+    ASSERT_EQ(Parse(start, {text}), want) << start.place << " " << text;
+    ASSERT_EQ(Parse(start, pieces), want) << start.place << " " << text;
   }
 }
 
@@ -167,7 +253,8 @@ TEST(ReasoningParser, HoldsBackWhatMayBecomeATagAlone) {
   EXPECT_EQ(parser.Add(" <think>").answer, " <think>");
 }
 
-// A model that says nothing but line ends does not hold its client up for ever.
+// A model that says nothing but line ends does not hold its client up for ever, but behind a tag,
+// whose they are.
 TEST(ReasoningParser, HoldsBackOneKibOfSpaceAtMost) {
   const std::string space(1500, '\n');
   ReasoningParser outside(kBefore);
@@ -195,6 +282,38 @@ TEST(ReasoningParser, TellsWhichControlTokensAreItsTags) {
   ReasoningParser inside(kInside);
   EXPECT_TRUE(inside.IsTag("<think>"));
   EXPECT_TRUE(inside.IsTag("</think>"));
+}
+
+// What has begun in letters is text, then; but in front of an opening tag there is none.
+TEST(ReasoningParser, AControlTokenIsATagBehindWhatMightHaveBecomeOne) {
+  for (const char* const held : {"<", "</", "</think", "<thi"}) {
+    ReasoningParser parser(kInside);
+    EXPECT_EQ(parser.Add("if a " + std::string(held)).answer, "");
+    ASSERT_TRUE(parser.IsTag("</think>")) << held;
+    parser.Add("</think>");
+    EXPECT_TRUE(parser.is_behind()) << held;
+  }
+  ReasoningParser at_once(kInside);
+  at_once.Add("<thi");
+  EXPECT_TRUE(at_once.IsTag("</think>"));
+  EXPECT_FALSE(at_once.IsTag("<think>"));
+  EXPECT_EQ(at_once.Add("</think>").reasoning, "<thi");
+  EXPECT_TRUE(at_once.is_behind());
+  ReasoningParser before(kBefore);
+  before.Add("<");
+  EXPECT_FALSE(before.IsTag("<think>"));
+}
+
+// Nothing that stands on a line of its own behind a tag is lost.
+TEST(ReasoningParser, MoreThanOneKibOfSpacesBehindATagIsTold) {
+  const std::string spaces(3000, ' ');
+  EXPECT_EQ(Parse(kBefore, {"<think>a</think>\n" + spaces + "x"}), (Parsed{"a", spaces + "x"}));
+  EXPECT_EQ(Parse(kBefore, {"<think>\n" + spaces + "x</think>"}), (Parsed{spaces + "x", ""}));
+  EXPECT_EQ(Parse(kInside, {spaces + "x</think>"}), (Parsed{spaces + "x", ""}));
+  EXPECT_EQ(Parse(kBefore, {"<think>" + spaces + "x</think>" + spaces + "y"}), (Parsed{"x", "y"}));
+  ReasoningParser parser(kInside);
+  EXPECT_EQ(parser.Add("a</think>\n" + spaces.substr(0, 1024)).answer, "");
+  EXPECT_EQ(parser.Add(" ").answer, spaces.substr(0, 1025));
 }
 
 // Bytes that are held back are not looked through again with each piece.

@@ -90,9 +90,10 @@ TEST_F(ShownTextTest, TagsOfAThoughtMayBeControlTokensOrNot) {
   for (const auto type : {engine::TokenType::kControl, engine::TokenType::kUserDefined}) {
     const bool is_control = type == engine::TokenType::kControl;
     engine::TokenizerSpec spec;
-    spec.tokens = {"<think>", "</think>", "a", "b", "<s>"};
-    spec.token_types = {type, type, engine::TokenType::kNormal, engine::TokenType::kNormal,
-                        engine::TokenType::kControl};
+    spec.tokens = {"<think>", "</think>", "a", "b", "<s>", "<", "/"};
+    spec.token_types.assign(spec.tokens.size(), engine::TokenType::kNormal);
+    spec.token_types[0] = spec.token_types[1] = type;
+    spec.token_types[4] = engine::TokenType::kControl;
     spec.pre_tokenizer = "gpt2";
     const auto tokenizer = CreateTokenizer(spec);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -121,6 +122,10 @@ TEST_F(ShownTextTest, TagsOfAThoughtMayBeControlTokensOrNot) {
       EXPECT_EQ(shown(ReasoningStart::kInside, {2, 1, 3}), "a|b|2");
       EXPECT_EQ(shown(ReasoningStart::kInside, {0, 2, 1, 3}), "a|b|3");
       EXPECT_EQ(shown(ReasoningStart::kBefore, {0, 2, 1, 3}, false), "|b|3");
+      // Behind text that might have become a tag.
+      EXPECT_EQ(shown(ReasoningStart::kInside, {2, 5, 1, 3}), "a<|b|3");
+      EXPECT_EQ(shown(ReasoningStart::kBefore, {0, 5, 6, 1, 3}), "</|b|4");
+      EXPECT_EQ(shown(ReasoningStart::kInside, {5, 1, 3}), "<|b|2");
       EXPECT_EQ(shown(ReasoningStart::kBefore, {2, 0, 3, 1}),
                 "|a" + hidden("<think>") + "b" + hidden("</think>") + "|0");
       EXPECT_EQ(shown(ReasoningStart::kBefore, {1, 2}), "|" + hidden("</think>") + "a|0");
