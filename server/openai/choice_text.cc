@@ -98,10 +98,11 @@ void ChoiceText::Emit() {
                         .first = std::exchange(first_, false)});
     }
   }
-  // Those that a stop string hides are counted, too, but not listed.
-  const size_t thought_tokens = static_cast<size_t>(shown_.reasoning_tokens());
-  open_.thought_tokens = std::min(open_.tokens.size(), thought_tokens - told_thought_tokens_);
-  told_thought_tokens_ += open_.thought_tokens;
+  // A thought's are the first of all; those that a stop string hides are counted, but not listed.
+  const int64_t left = shown_.reasoning_tokens() - listed_tokens_;
+  const auto count = static_cast<int64_t>(open_.tokens.size());
+  open_.thought_tokens = static_cast<size_t>(std::clamp(left, int64_t{0}, count));
+  listed_tokens_ += count;
   open_.first = first_ || open_.first;
   first_ = false;
   ready_.push_back(std::exchange(open_, {}));

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_OPENAI_CHOICE_TEXT_H_
 #define REFRAIN_SERVER_OPENAI_CHOICE_TEXT_H_
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,6 +66,7 @@ class ChoiceText {
   // ShownText's.
   void SetReasoningStart(engine::ReasoningStart start) { shown_.SetReasoningStart(start); }
   int32_t reasoning_tokens() const { return shown_.reasoning_tokens(); }
+  bool thinks() const { return shown_.thinks(); }
 
   bool begun() const { return !first_; }
   // What has become ready, in order, until it is cleared; the pieces may be moved from.
@@ -81,8 +83,8 @@ class ChoiceText {
   const std::string_view prefix_;
   bool first_ = true;
   bool last_was_prompt_ = false;
-  TextPiece open_;  // shows nothing yet
-  size_t told_thought_tokens_ = 0;
+  TextPiece open_;             // shows nothing yet
+  int64_t listed_tokens_ = 0;  // those of pieces
   std::vector<TextPiece> ready_;
 };
 

@@ -408,6 +408,12 @@ const ChoiceText& GenerationReply::TextOf(size_t prompt, const engine::TokenEven
   return texts_[prompt * static_cast<size_t>(choices_per_prompt_) + event.choice];
 }
 
+// Of a thought a response keeps no log-probabilities.
+size_t GenerationReply::KeptBytesOf(const ChoiceText& text, const engine::TokenEvent& event) const {
+  if (endpoint_ != Endpoint::kResponses || !text.thinks()) return KeptBytes(event);
+  return output_.include_reasoning ? KeptBytes({}) : 0;
+}
+
 size_t GenerationReply::PromptIdsBytes(size_t prompt, const ChoiceText& text) const {
   const bool shows = stream_events_ && output_.token_ids && !text.begun();
   return shows ? kPromptIdBytes * prompt_tokens_[prompt].ids.size() : 0;
@@ -434,7 +440,7 @@ void GenerationReply::TakeBatch(size_t prompt, size_t* bytes) {
     const size_t first_bytes =
         (text.begun() ? 0 : output_.prefix.size()) + PromptIdsBytes(prompt, text);
     text.Add(event);
-    whole_bytes_ += KeptBytes(event);
+    whole_bytes_ += KeptBytesOf(text, event);
     *bytes -= std::min(*bytes, event_bytes + first_bytes);
   }
   if (state.next < state.batch.tokens.size()) return;
@@ -539,6 +545,7 @@ http::ReplyPart GenerationReply::FailedPart(const absl::Status& status, const Ap
     part.body = ErrorBody(error);
     return part;
   }
+  ReportReasoning();
   format_->AppendFailure(error, TotalUsage(), &part.body);
   part.close = true;
   return part;

@@ -94,6 +94,7 @@ class GenerationReply final : public http::Reply {
   // What its choices have become, since the last call, to `events` or kept for the whole answer.
   void ShowPieces(size_t prompt, const std::optional<engine::Usage>& usage, std::string* events);
   size_t OutputBytes(const engine::TokenEvent& event) const;
+  size_t KeptBytesOf(const ChoiceText& text, const engine::TokenEvent& event) const;
   const ChoiceText& TextOf(size_t prompt, const engine::TokenEvent& event) const;
   // What the ids of the prompt add, of which each choice's first event shows all.
   size_t PromptIdsBytes(size_t prompt, const ChoiceText& text) const;

@@ -1,6 +1,7 @@
 #include "server/openai/responses_format.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
@@ -32,6 +33,11 @@ std::string_view FailureCode(const ApiError& error) {
 // Messages quote what clients sent.
 void AppendQuoting(std::string_view text, std::string* out) {
   AppendJsonString(engine::ReplaceIllFormedUtf8(text), out);
+}
+
+// Both without their brackets.
+void AppendList(std::string_view list, std::string* out) {
+  if (!list.empty()) ConcatTo(out, out->empty() ? "" : ",", list);
 }
 
 void AppendStringOrNull(const std::optional<std::string>& text, std::string* out) {
@@ -106,28 +112,30 @@ std::string ResponsesFormat::TakeWhole(const std::vector<PromptTokens>& /*prompt
 }
 
 void ResponsesFormat::Add(const TextPiece& piece, std::string* events) {
-  std::string logprobs;
+  // Of tokens that show nothing what follows says where they belong.
   if (answer_.has_logprobs) {
     const std::span<const TokenDetails> tokens(piece.tokens);
+    std::string logprobs;
     names_.AppendList(tokens.subspan(piece.thought_tokens), piece.end_token, &logprobs);
+    AppendList(logprobs, &waiting_logprobs_);
   }
   if (!piece.reasoning.empty()) AddReasoning(piece.reasoning, events);
   const bool is_call = piece.call.has_value();
-  const bool is_empty = piece.finish.has_value() && items_.empty() && !is_call;
-  // Tokens that show nothing are told beside a text, of which they are the end.
-  const bool ends_text = !logprobs.empty() && is_open(Kind::kMessage) && !is_call;
-  if (!piece.text.empty() || ends_text || is_empty) AddText(piece.text, logprobs, events);
-  if (is_call) AddCall(*piece.call, events);
-  if (!piece.finish.has_value()) return;
+  const bool ends = piece.finish.has_value();
+  const bool is_empty = ends && items_.empty() && !is_call;
+  const bool ends_text = ends && !waiting_logprobs_.empty() && is_open(Kind::kMessage) && !is_call;
+  if (!piece.text.empty() || ends_text || is_empty) {
+    AddText(piece.text, std::exchange(waiting_logprobs_, {}), events);
+  }
+  if (is_call) {
+    waiting_logprobs_.clear();
+    AddCall(*piece.call, events);
+  }
+  if (!ends) return;
   end_ = piece.finish == engine::FinishReason::kLength ? State::kIncomplete : State::kCompleted;
-  Close(LastState(piece), events);
-}
-
-ResponsesFormat::State ResponsesFormat::LastState(const TextPiece& piece) const {
-  // The limit may have come behind them.
-  if (is_open(Kind::kCall)) return piece.called ? State::kCompleted : State::kIncomplete;
-  if (is_open(Kind::kReasoning) && !piece.thinks) return State::kCompleted;
-  return end_;
+  // The limit may have come behind the thought.
+  const bool thought = is_open(Kind::kReasoning) && !piece.thinks;
+  Close(thought ? State::kCompleted : end_, events);
 }
 
 void ResponsesFormat::AddReasoning(std::string_view text, std::string* events) {
@@ -143,9 +151,7 @@ void ResponsesFormat::AddText(std::string_view text, std::string_view logprobs,
   if (!is_open(Kind::kMessage)) OpenItem(Kind::kMessage, {}, events);
   Item& message = items_.back();
   message.text.append(text);
-  if (!logprobs.empty()) {
-    ConcatTo(&message.logprobs, message.logprobs.empty() ? "" : ",", logprobs);
-  }
+  AppendList(logprobs, &message.logprobs);
   if (events == nullptr || (text.empty() && logprobs.empty())) return;
   AppendDelta(text, logprobs.size(), events);
   ConcatTo(events, ",\"logprobs\":[", logprobs, "]");
@@ -207,9 +213,11 @@ void ResponsesFormat::OpenItem(Kind kind, std::string_view name, std::string* ev
 void ResponsesFormat::Close(State state, std::string* events) {
   if (!is_open()) return;
   Item& item = items_.back();
-  item.state = state;
-  if (events == nullptr) return;
   const bool is_call = item.kind == Kind::kCall;
+  item.state = state;
+  // However it ended, a call is to be run where all of its arguments are there.
+  if (is_call) item.state = Json::accept(item.text) ? State::kCompleted : State::kIncomplete;
+  if (events == nullptr) return;
   BeginEvent(Concat("response.", kKindNames[static_cast<size_t>(item.kind)].text, ".done"), events);
   AppendPlace(events);
   if (is_call) {

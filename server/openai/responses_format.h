@@ -73,12 +73,10 @@ class ResponsesFormat final : public AnswerFormat {
   // What is new of the open item, up to the end of its text.
   void AppendDelta(std::string_view text, size_t more_bytes, std::string* events);
   void OpenItem(Kind kind, std::string_view name, std::string* events);
-  // Closes the last item, if it is open.
+  // Closes the last item, if it is open; a call's state is told by its arguments.
   void Close(State state, std::string* events);
   bool is_open() const { return !items_.empty() && items_.back().state == State::kInProgress; }
   bool is_open(Kind kind) const { return is_open() && items_.back().kind == kind; }
-  // How the last item ends with the answer.
-  State LastState(const TextPiece& piece) const;
 
   // What begins an event and its object, and what ends both.
   static void BeginEvent(std::string_view type, std::string* out);
@@ -97,6 +95,7 @@ class ResponsesFormat final : public AnswerFormat {
   const Answer answer_;
   const TokenNames names_;
   std::vector<Item> items_;
+  std::string waiting_logprobs_;    // of tokens that have shown nothing so far, as Item's
   State end_ = State::kInProgress;  // of the response, by why the model ended
   bool begun_ = false;              // the first events are written
   int64_t next_number_ = 0;         // of events

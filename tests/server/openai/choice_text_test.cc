@@ -47,5 +47,26 @@ TEST(ChoiceTextTest, TokensThatShowNothingWaitForTextInSmallNumbers) {
   }
 }
 
+// Also those that were told before it was known that a thought begins.
+TEST(ChoiceTextTest, AThoughtsTokensAreTheFirstOfAll) {
+  const testing::FakeTokenizer tokenizer({"a", "<think>", "</think>", " "});
+  ChoiceText text(&tokenizer,
+                  {.wants_tokens = true, .shown = {.reasoning = engine::ReasoningFormat::kThink}});
+  text.SetReasoningStart(engine::ReasoningStart::kBefore);
+  const auto add = [&](int id) { text.Add({.token = TokenId{id}}); };
+  for (int i = 0; i < 100; ++i) add(3);
+  for (const int id : {1, 0, 2}) add(id);
+  for (int i = 0; i < 80; ++i) add(0);
+  size_t thought = 0, others = 0;
+  for (const TextPiece& piece : text.ready()) {
+    EXPECT_TRUE(piece.text.empty() || piece.thought_tokens <= 1) << "the closing tag";
+    (piece.text.empty() ? thought : others) += piece.tokens.size();
+    if (!piece.text.empty()) thought += piece.thought_tokens, others -= piece.thought_tokens;
+  }
+  EXPECT_EQ(thought, 103u);
+  EXPECT_EQ(others, 80u);
+  EXPECT_EQ(text.reasoning_tokens(), 103);
+}
+
 }  // namespace
 }  // namespace refrain::server::openai

@@ -238,6 +238,13 @@ TEST_F(ResponsesFormatTest, TheLimitLeavesTheLastItemIncomplete) {
   const json whole_call = Whole({Call("f", "{}"), End(FinishReason::kLength, /*called=*/true)});
   EXPECT_EQ(whole_call["status"], "incomplete");
   EXPECT_EQ(whole_call["output"][0]["status"], "completed");
+  // One that the model broke is not to be run, wherever it stands.
+  const json broken = Whole({Call("f", "{\"a\":1"), Text("b"), Call("g", "{a:1}", 1),
+                             End(FinishReason::kStop, /*called=*/true)});
+  EXPECT_EQ(broken["output"][0]["status"], "incomplete");
+  EXPECT_EQ(broken["output"][1]["status"], "completed");
+  EXPECT_EQ(broken["output"][2]["status"], "incomplete");
+  EXPECT_EQ(broken["status"], "completed");
   // A stop string may end a call in its arguments.
   const json stopped = Whole({Call("f", "{"), End(FinishReason::kStop, /*called=*/false)});
   EXPECT_EQ(stopped["status"], "completed");
@@ -253,6 +260,29 @@ TEST_F(ResponsesFormatTest, AnAnswerOfNothingIsAnEmptyMessage) {
     EXPECT_EQ(events.size(), 8u);  // without a delta
     EXPECT_EQ(Accumulated(events), events.back()["response"]["output"]);
   }
+}
+
+// Many of them may show nothing for long, and wait in pieces of their own.
+TEST_F(ResponsesFormatTest, WhatFollowsSaysWhoseLogprobsWaitingOnesAre) {
+  const auto with = [](TextPiece piece, int token) {
+    piece.tokens = {{.token = TokenId{token}, .logprob = -0.5f}};
+    return piece;
+  };
+  const std::vector<TextPiece> text = {with({}, 0),
+                                       with({}, 1),
+                                       with(Text("a"), 2),
+                                       with({}, 3),
+                                       with(Call("f", "{}"), 0),
+                                       with(Text("b"), 1),
+                                       End(FinishReason::kStop)};
+  const json whole = Whole(text, true);
+  const json& first = whole["output"][0]["content"][0]["logprobs"];
+  ASSERT_EQ(first.size(), 3u) << "those that waited for the text, and no call's";
+  EXPECT_EQ(first[0]["bytes"], json::parse("[97]"));
+  EXPECT_EQ(whole["output"][2]["content"][0]["logprobs"].size(), 1u);
+  const std::vector<json> events = Events(Stream(text, true));
+  EXPECT_EQ(Accumulated(events), events.back()["response"]["output"]);
+  EXPECT_EQ(events.back()["response"]["output"][0]["content"], whole["output"][0]["content"]);
 }
 
 TEST_F(ResponsesFormatTest, TokensHaveTheirLogprobsWhereTheyAreShown) {

@@ -313,6 +313,15 @@ TEST_F(KeptResponsesTest, ALongItemIsGoneOnWithByAWorker) {
   EXPECT_NE(reply_->Next().make, nullptr);
 }
 
+// Of a thought there are no log-probabilities in the answer.
+TEST_F(KeptResponsesTest, WhatAThoughtDoesNotKeepCountsNowhere) {
+  thinks_ = true;
+  Reply(0, /*stream=*/true, /*top=*/20);
+  Push(2000, 20);
+  EXPECT_EQ(ReadAll().find("event: error"), std::string::npos);
+  EXPECT_LT(held_->bytes(), 200'000u);
+}
+
 TEST_F(KeptResponsesTest, OneThatWouldKeepTooMuchFails) {
   Reply(0, /*stream=*/true, /*top=*/20);
   Push(2000, 20);
