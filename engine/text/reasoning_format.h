@@ -28,7 +28,7 @@ struct ReasoningStart {
                  // wherever nothing is known of thoughts
   };
 
-  // Not explicit: nearly always the place is all there is.
+  // NOLINTNEXTLINE(google-explicit-constructor): nearly always the place is all there is
   constexpr ReasoningStart(Place where, uint8_t begun_close_bytes = 0)
       : place(where), close_bytes(begun_close_bytes) {}
   bool is_inside() const { return place != kBefore && place != kBehind; }
