@@ -80,7 +80,7 @@ class GenerationReply final : public http::Reply {
   };
 
   // Where a stream was cut, as nobody reads it (UnreadAnswers), nothing more of the answer is sent
-  // but why; then that is known, and what there was of it is freed.
+  // but why; then that is known, and what waited in the streams is freed.
   void DropIfCut();
   void FreeIfTaken(PromptState* prompt);
   void Dispose(std::vector<engine::TokenEvent> tokens) const;
