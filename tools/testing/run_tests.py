@@ -17,6 +17,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 DISK_CACHE = CACHE / "refrain-bazel"
 DAEMON = "//server:refraind"
 FAKE_DAEMON = "//tests/server:refraind_fake"  # the end-to-end tests find it beside the daemon
+GRAMMAR_SAMPLES = "//tests/engine/grammar:grammar_samples"  # and this
 TOOL_TESTS = "tests/tools"
 END_TO_END_TESTS = "tests/integration/python"
 
@@ -132,7 +133,8 @@ def run_everything(flags: list[str], model: str, text: str | None, marker: str =
     end_to_end = pytest_finds(END_TO_END_TESTS, [*daemon_arguments, "--refraind", "/bin/false"])
     targets = ["//...", *(f"-{pattern}" for pattern in excluded or [])]
     if text:
-        targets = select_targets(text) + ([DAEMON, FAKE_DAEMON] if end_to_end else [])
+        targets = select_targets(text) + (
+            [DAEMON, FAKE_DAEMON, GRAMMAR_SAMPLES] if end_to_end else [])
     total, built = run_bazel_tests(flags, targets) if targets else (summaries.Summary(), set())
     if tool_tests:
         total.add(run_pytest(TOOL_TESTS, [*selection, *at_a_time]))

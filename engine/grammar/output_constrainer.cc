@@ -1,0 +1,209 @@
+#include "engine/grammar/output_constrainer.h"
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "engine/grammar/grammar_matcher.h"
+
+namespace refrain::engine {
+namespace {
+
+// Texts with their lengths in front, so that no two formats have the same key.
+void AddText(std::string_view text, std::string* key) {
+  key->append(std::to_string(text.size()));
+  key->push_back(':');
+  key->append(text);
+}
+
+void AddCalls(const OutputFormat::ToolCalls& calls, ToolFormat tools, std::string* key) {
+  key->push_back(calls.several ? '1' : '0');
+  key->push_back(static_cast<char>('0' + static_cast<int>(tools)));
+  for (const auto& tool : calls.tools) {
+    AddText(tool.name, key);
+    AddText(tool.parameters, key);
+  }
+}
+
+std::string KeyOf(const OutputFormat& format, const OutputPlace& place) {
+  std::string key;
+  key.reserve(format.bytes() + 64);
+  key.push_back(static_cast<char>('0' + format.form.index()));
+  key.push_back(static_cast<char>('0' + static_cast<int>(place.reasoning.place)));
+  key.push_back(static_cast<char>('0' + place.reasoning.close_bytes));
+  std::visit(
+      [&](const auto& form) {
+        using Form = std::decay_t<decltype(form)>;
+        if constexpr (std::is_same_v<Form, OutputFormat::JsonSchema>) {
+          AddText(form.schema, &key);
+        } else if constexpr (std::is_same_v<Form, OutputFormat::Regex>) {
+          AddText(form.pattern, &key);
+        } else if constexpr (std::is_same_v<Form, OutputFormat::Choice>) {
+          for (const std::string& text : form.texts) AddText(text, &key);
+        } else if constexpr (std::is_same_v<Form, OutputFormat::ToolCalls>) {
+          AddCalls(form, place.tools, &key);
+        }
+      },
+      format.form);
+  if (format.or_calls.has_value()) {
+    key.push_back('|');
+    AddCalls(*format.or_calls, place.tools, &key);
+  }
+  return key;
+}
+
+// Tags that are control tokens in some vocabularies.
+std::vector<kvcache::TokenId> TagTokens(const Tokenizer& tokenizer) {
+  std::vector<kvcache::TokenId> tags;
+  for (const std::string_view tag : {kThinkOpen, kThinkClose, std::string_view("<tool_call>"),
+                                     std::string_view("</tool_call>")}) {
+    const auto token = tokenizer.FindSpecial(tag);
+    if (token.has_value() && tokenizer.IsControl(*token)) tags.push_back(*token);
+  }
+  return tags;
+}
+
+// A store that has its trie with it.
+struct TrieAndMasks {
+  TrieAndMasks(const Tokenizer& tokenizer, size_t vocab_size, size_t most_bytes)
+      : trie(tokenizer, vocab_size, TagTokens(tokenizer)), masks(&trie, most_bytes) {}
+  TokenTrie trie;
+  MaskStore masks;
+};
+
+// The masks that take long, of states that take nearly anything: else a step would make them, and
+// all that runs would wait.
+void Warm(const Grammar& grammar, MaskStore& masks) {
+  constexpr int kManyBytes = 96;  // of 256
+  constexpr int kMostStates = 16;
+  int warmed = 0;
+  for (size_t i = 0; i < grammar.num_states() && warmed < kMostStates; ++i) {
+    const auto state = static_cast<StateId>(i);
+    int taken = 0;
+    for (const Grammar::ByteEdge& edge : grammar.bytes(state)) taken += edge.last - edge.first + 1;
+    if (taken < kManyBytes || grammar.twin(state) != state) continue;
+    masks.Find(grammar, state);
+    ++warmed;
+  }
+}
+
+}  // namespace
+
+class OutputConstrainer::Count {
+ public:
+  // Whether the tenant may have one more.
+  bool HasShareLeft(const std::string& tenant, size_t most_bytes) const {
+    const MutexLock lock(mutex_);
+    const auto found = by_tenant_.find(tenant);
+    const size_t own = found != by_tenant_.end() ? found->second : 0;
+    return all_ < most_bytes && own < most_bytes - all_;
+  }
+  void Add(const std::string& tenant, size_t bytes) {
+    const MutexLock lock(mutex_);
+    all_ += bytes;
+    by_tenant_[tenant] += bytes;
+  }
+  void Subtract(const std::string& tenant, size_t bytes) {
+    const MutexLock lock(mutex_);
+    all_ -= bytes;
+    const auto found = by_tenant_.find(tenant);
+    if ((found->second -= bytes) == 0) by_tenant_.erase(found);
+  }
+  size_t all() const {
+    const MutexLock lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  size_t all_ REFRAIN_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::string, size_t> by_tenant_ REFRAIN_GUARDED_BY(mutex_);
+};
+
+std::shared_ptr<OutputConstrainer::Count> OutputConstrainer::MakeCount() {
+  return std::make_shared<Count>();
+}
+
+size_t OutputConstrainer::grammar_bytes() const { return count_->all(); }
+
+std::optional<OutputConstrainer::Made> OutputConstrainer::FindOrNone(const OutputFormat& format,
+                                                                     const OutputPlace& place) {
+  const std::string key = KeyOf(format, place);
+  const MutexLock lock(mutex_);
+  auto grammar = FindKept(key);
+  if (grammar == nullptr) return std::nullopt;
+  return Made{std::move(grammar), Masks()};
+}
+
+absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputFormat& format,
+                                                                const OutputPlace& place,
+                                                                const std::string& tenant,
+                                                                EncodePace* pace) {
+  // Another prompt of the same call may have made it meanwhile.
+  if (std::optional<Made> found = FindOrNone(format, place)) return *std::move(found);
+  if (!count_->HasShareLeft(tenant, most_grammar_bytes_)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        format.field, ": the forms of the requests at hand take ", count_->all() >> 20, " of ",
+        most_grammar_bytes_ >> 20, " MiB, and this key has its share of them: try again later"));
+  }
+  absl::StatusOr<Grammar> made = MakeOutputGrammar(format, place, pace);
+  if (!made.ok()) return made.status();
+  const size_t bytes = made->memory_bytes();
+  count_->Add(tenant, bytes);
+  const std::shared_ptr<const Grammar> grammar(
+      new Grammar(*std::move(made)), [count = count_, tenant, bytes](const Grammar* done) {
+        delete done;
+        count->Subtract(tenant, bytes);
+      });
+  std::string key = KeyOf(format, place);
+  std::list<Kept> dropped;  // freed outside of the lock
+  std::shared_ptr<MaskStore> masks;
+  {
+    const MutexLock lock(mutex_);
+    const size_t kept_bytes = bytes + key.size();
+    Keep({std::move(key), grammar, kept_bytes}, &dropped);
+    masks = Masks();
+  }
+  Warm(*grammar, *masks);
+  if (GrammarMatcher(grammar, masks).is_overrun()) {
+    return absl::InvalidArgumentError(absl::StrCat(format.field,
+                                                   ": the output may begin in more than ",
+                                                   GrammarMatcher::kMostPlaces, " ways at once"));
+  }
+  return Made{grammar, std::move(masks)};
+}
+
+std::shared_ptr<MaskStore> OutputConstrainer::Masks() {
+  if (masks_ == nullptr) {
+    const auto both = std::make_shared<TrieAndMasks>(*tokenizer_, vocab_size_, kMostMaskBytes);
+    masks_ = std::shared_ptr<MaskStore>(both, &both->masks);
+  }
+  return masks_;
+}
+
+std::shared_ptr<const Grammar> OutputConstrainer::FindKept(const std::string& key) {
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    if (kept->key != key) continue;
+    kept_.splice(kept_.begin(), kept_, kept);
+    return kept->grammar;
+  }
+  return nullptr;
+}
+
+void OutputConstrainer::Keep(Kept kept, std::list<Kept>* dropped) {
+  if (kept.bytes > kKeptBytes || FindKept(kept.key) != nullptr) return;
+  kept_bytes_ += kept.bytes;
+  kept_.push_front(std::move(kept));
+  while (kept_.size() > kKeptGrammars || kept_bytes_ > kKeptBytes) {
+    kept_bytes_ -= kept_.back().bytes;
+    dropped->splice(dropped->end(), kept_, std::prev(kept_.end()));
+  }
+}
+
+}  // namespace refrain::engine
