@@ -265,7 +265,9 @@ void EncodePool::Render(Job job) {
     return;
   }
   job.text = *std::move(text);
-  if (!job.text.has_value() || job.text->text.size() <= kLongTextBytes) {
+  if (!encoder_->FindConstraint(job.text, job.request.get())) {
+    long_lane_.Push(std::move(job));
+  } else if (!job.text.has_value() || job.text->text.size() <= kLongTextBytes) {
     Tokenize(std::move(job), nullptr);
   } else if (encoder_->BytesToTokenize(*job.text, *job.request) <= kLongTextBytes) {
     ShortTextPace pace;

@@ -24,7 +24,8 @@ namespace refrain::engine {
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
 // Two lanes: `threads` threads render all requests and tokenize the short ones; texts of which more
-// than kLongTextBytes were not tokenized before (StretchMemo) go to threads of their own, which
+// than kLongTextBytes were not tokenized before (StretchMemo), and requests of which the output has
+// a form that is yet to be made a grammar of, go to threads of their own, which
 // work one at a time, in slices of kSlice. While sequences run there are rests between the slices,
 // so that a prompt of 1 MB holds up neither a short one nor running streams
 // (docs/results/encode-gap.md): of kRest, or of kShortRest while another long text waits. In both

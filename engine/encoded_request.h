@@ -9,6 +9,7 @@
 #include "engine/admission_ledger.h"
 #include "engine/answer_end.h"
 #include "engine/clock.h"
+#include "engine/grammar/output_constraint.h"
 #include "engine/request.h"
 #include "engine/stop_criteria.h"
 #include "engine/token_stream.h"
@@ -16,8 +17,8 @@
 
 namespace refrain::engine {
 
-// A request on its way to the engine thread. The encode pool fills `prompt`, `answers` and
-// `stop_rules`; each has one owner at a time.
+// A request on its way to the engine thread. The encode pool fills `prompt`, `answers`,
+// `stop_rules` and `constraint`; each has one owner at a time.
 struct EncodedRequest {
   uint64_t number = 0;         // ascends with arrival
   Request request;             // its prompt is dropped once encoded
@@ -28,6 +29,7 @@ struct EncodedRequest {
   std::optional<TurnKey> turn;  // of a conversation: its answers are to be remembered under this
   AnswerForm answers;
   std::shared_ptr<const StopRules> stop_rules;
+  std::shared_ptr<const OutputConstraint> constraint;  // of Request::format; null without one
   std::shared_ptr<TokenStream> stream;
   double timeout_s = 0;  // 0 = none
   std::optional<Clock::TimePoint> deadline;

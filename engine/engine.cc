@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "engine/encode_pool.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_parts.h"
+#include "engine/grammar/output_constrainer.h"
 #include "engine/prefix_pins.h"
 #include "engine/prompt_encoder.h"
 #include "engine/request_checks.h"
@@ -62,11 +64,13 @@ class LocalEngine : public Engine {
                .observer = options.observer,
                .pages_ahead = parts_.pages_ahead.get()},
               LoopOptionsOf(options, parts_)),
+        constrainer_(parts_.tokenizer.get(), std::max(static_cast<size_t>(parts_.model.vocab_size),
+                                                      parts_.tokenizer->vocab_size())),
         encoder_(parts_.tokenizer.get(), parts_.chat_template.get(),
                  {.max_context_tokens = parts_.model.max_context_tokens,
                   .kv_capacity_tokens = parts_.cache->stats().capacity_tokens(),
                   .vocab_size = parts_.model.vocab_size},
-                 RemembersTurns(options) ? &turns_ : nullptr),
+                 RemembersTurns(options) ? &turns_ : nullptr, &constrainer_),
         pool_(
             &encoder_, parts_.clock.get(), options.encode_threads,
             [queue = queue_](std::unique_ptr<EncodedRequest> request) {
@@ -134,6 +138,7 @@ class LocalEngine : public Engine {
   TurnMemory turns_;
   PrefixPins pins_;  // the engine thread's
   EngineLoop loop_;
+  OutputConstrainer constrainer_;
   PromptEncoder encoder_;
   EncodePool pool_;
   std::atomic<uint64_t> next_number_{1};

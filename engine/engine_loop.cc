@@ -43,6 +43,14 @@ bool IsCorrupted(const SampledToken& sampled) {
          (sampled.logprob.has_value() && std::isnan(sampled.logprob->logprob));
 }
 
+absl::Status StuckStatus(const std::string& field) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      field,
+      ": the output has come to where no token can follow: the vocabulary has none that fits, or "
+      "the form is so ambiguous that it may be in more than ",
+      GrammarMatcher::kMostPlaces, " places of it"));
+}
+
 }  // namespace
 
 EngineLoop::EngineLoop(const EngineLoopParts& parts, const LoopOptions& options)
@@ -513,9 +521,12 @@ void EngineLoop::Apply(const LaunchedStep::Logits& wanted, SampledToken sampled)
       request->request().stop.skip_special && parts_.tokenizer->IsControl(sampled.token);
   const std::string_view shown =
       hidden ? std::string_view() : parts_.tokenizer->TokenBytes(sampled.token);
+  const OutputState output = sampled.output;
   std::optional<ChoiceEnd> end = request->AddToken(sequence, std::move(sampled), shown);
   if (end.has_value()) {
     EndChoice(sequence, *std::move(end));
+  } else if (output == OutputState::kStuck) {
+    FinishRequest(request, StuckStatus(request->request().format->field));
   } else if (sequence->phase == SequencePhase::kWaiting) {
     Look(sequence);
   }

@@ -54,7 +54,7 @@ absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
   try {
     for (size_t i = 0; i < result.rows.size(); ++i) {
       SamplerState* const sampler = batch.logits[i].sampler;
-      if (sampler != nullptr) sampler->Count(result.rows[i].token);
+      if (sampler != nullptr) result.rows[i].output = sampler->Count(result.rows[i].token);
     }
   } catch (const std::bad_alloc&) {
     // Some have counted a token that nobody gets: they cannot choose again.

@@ -166,7 +166,7 @@ absl::StatusOr<StepResult> PipelinedRunner::Result(const Step& step) {
   }
   for (size_t i = 0; i < result.rows.size(); ++i) {
     SamplerState* const sampler = step.logits[i].sampler;
-    if (sampler != nullptr) sampler->Count(result.rows[i].token);
+    if (sampler != nullptr) result.rows[i].output = sampler->Count(result.rows[i].token);
   }
   return result;
 }

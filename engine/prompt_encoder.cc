@@ -69,6 +69,12 @@ void FreeUnused(std::vector<TokenId>* ids) {
   if (ids->capacity() - ids->size() > ids->size() / 5) ids->shrink_to_fit();
 }
 
+// Nothing is generated of the others.
+bool WantsConstraint(const EncodedRequest& request) {
+  return request.request.format != nullptr && request.constraint == nullptr &&
+         !request.only_tokenize && request.request.stop.max_tokens > 0;
+}
+
 absl::Status OfPrompt(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::Status(status.code(), absl::StrCat("the prompt cannot be tokenized: ",
@@ -78,13 +84,61 @@ absl::Status OfPrompt(const absl::Status& status) {
 }  // namespace
 
 PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
-                             const EncodeLimits& limits, TurnMemory* turns)
+                             const EncodeLimits& limits, TurnMemory* turns,
+                             OutputConstrainer* constrainer)
     : tokenizer_(tokenizer),
       chat_template_(chat_template),
       limits_(limits),
       turns_(turns),
+      constrainer_(constrainer),
+      ends_(EndsOfGeneration(*tokenizer)),
       bad_words_(tokenizer),
-      stop_rules_(EndsOfGeneration(*tokenizer)) {}
+      stop_rules_({ends_.begin(), ends_.end()}) {}
+
+OutputPlace PromptEncoder::PlaceOf(const std::optional<PromptText>& text) const {
+  return {.reasoning = text.has_value() ? text->reasoning : ReasoningStart::kBehind,
+          .tools = chat_template_ == nullptr ? ToolFormat::kNone : chat_template_->tool_format()};
+}
+
+bool PromptEncoder::FindConstraint(const std::optional<PromptText>& text,
+                                   EncodedRequest* request) const {
+  if (!WantsConstraint(*request) || constrainer_ == nullptr) return true;
+  std::optional<OutputConstrainer::Made> made =
+      constrainer_->FindOrNone(*request->request.format, PlaceOf(text));
+  if (!made.has_value()) return false;
+  SetConstraint(*std::move(made), request);
+  return true;
+}
+
+absl::Status PromptEncoder::Constrain(const std::optional<PromptText>& text,
+                                      EncodedRequest* request, EncodePace* pace) const {
+  if (!WantsConstraint(*request)) return absl::OkStatus();
+  const Request& in = request->request;
+  if (constrainer_ == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(in.format->field, " is not supported"));
+  }
+  absl::StatusOr<OutputConstrainer::Made> made =
+      constrainer_->Make(*in.format, PlaceOf(text), in.tenant, pace);
+  if (!made.ok()) return made.status();
+  SetConstraint(*std::move(made), request);
+  return absl::OkStatus();
+}
+
+void PromptEncoder::SetConstraint(OutputConstrainer::Made made, EncodedRequest* request) const {
+  auto constraint = std::make_shared<OutputConstraint>();
+  const TokenTrie& trie = made.masks->trie();
+  const StopParams& stop = request->request.stop;
+  // Where they are no ends they would be text.
+  std::vector<TokenId> ends;
+  if (!stop.ignore_eos) ends.assign(ends_.begin(), ends_.end());
+  for (const TokenId id : stop.stop_token_ids) {
+    if (trie.BytesOf(id).empty()) ends.push_back(id);
+  }
+  constraint->grammar = std::move(made.grammar);
+  constraint->masks = std::move(made.masks);
+  constraint->ends = std::move(ends);
+  request->constraint = std::move(constraint);
+}
 
 absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* request) const {
   Request& in = request->request;
@@ -133,6 +187,7 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
 absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
                                      EncodePace* pace) const {
   Request& in = request->request;
+  if (absl::Status status = Constrain(text, request, pace); !status.ok()) return status;
   if (text.has_value()) {
     if (absl::Status status = EncodeText(*text, pace, request); !status.ok()) return status;
   } else {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/bad_word_encoder.h"
 #include "engine/encoded_request.h"
+#include "engine/grammar/output_constrainer.h"
 #include "engine/stop_rule_maker.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
@@ -40,17 +41,22 @@ struct EncodeLimits {
 // naming what is too long or out of range, the value and the limit.
 class PromptEncoder {
  public:
-  // All outlive the encoder; `chat_template` and `turns` may be null. Without `turns` every text
-  // has its own encoding, whatever was generated before.
+  // All outlive the encoder; `chat_template`, `turns` and `constrainer` may be null. Without
+  // `turns` every text has its own encoding, whatever was generated before; without `constrainer`
+  // formats are refused.
   PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* chat_template,
-                const EncodeLimits& limits, TurnMemory* turns = nullptr);
+                const EncodeLimits& limits, TurnMemory* turns = nullptr,
+                OutputConstrainer* constrainer = nullptr);
 
   // Of a prompt that is text or a conversation, which is gone from the request then: a long text
   // waits, and should not be there twice. A prompt of ids has none. A text is refused that
   // cannot but be too long, unless its end alone or its ids are asked for.
   absl::StatusOr<std::optional<PromptText>> Render(EncodedRequest* request) const;
-  // Fills `prompt`, `turn`, `stop_rules` and what the sampling parameters have in tokens. `pace`
-  // may be null.
+  // Of a request whose output has a form: takes the constraint that was made of it for another.
+  // False where it is yet to be made, which Tokenize does and which may take long. Quick.
+  bool FindConstraint(const std::optional<PromptText>& text, EncodedRequest* request) const;
+  // Fills `prompt`, `turn`, `stop_rules`, `constraint` and what the sampling parameters have in
+  // tokens. `pace` may be null.
   absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
                         EncodePace* pace = nullptr) const;
   // So many bytes of the prompt's text were not tokenized before in its scope. Quick.
@@ -61,6 +67,10 @@ class PromptEncoder {
 
  private:
   absl::StatusOr<PromptText> RenderText(Request* request) const;
+  OutputPlace PlaceOf(const std::optional<PromptText>& text) const;
+  absl::Status Constrain(const std::optional<PromptText>& text, EncodedRequest* request,
+                         EncodePace* pace) const;
+  void SetConstraint(OutputConstrainer::Made made, EncodedRequest* request) const;
   absl::Status CheckText(const PromptText& text) const;
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   static void Truncate(EncodedRequest* request);
@@ -70,6 +80,8 @@ class PromptEncoder {
   const ChatTemplate* chat_template_;
   EncodeLimits limits_;
   TurnMemory* turns_;
+  OutputConstrainer* constrainer_;
+  SharedList<TokenId> ends_;       // of generation
   mutable StretchMemo stretches_;  // of prompts
   BadWordEncoder bad_words_;
   StopRuleMaker stop_rules_;

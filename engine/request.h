@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/clock.h"
+#include "engine/grammar/output_format.h"
 #include "engine/shared_list.h"
 #include "engine/text/chat_template.h"
 #include "kvcache/types.h"
@@ -108,6 +109,7 @@ struct Request {
   std::optional<BeamParams> beam;  // none = sampling
   StopParams stop;
   LogprobParams logprobs;
+  std::shared_ptr<const OutputFormat> format;  // null: any text; not with beams
   bool echo = false;         // the prompt's tokens are part of the output of every choice
   bool tell_prompt = false;  // the prompt's tokens are told, once, as choice 0's
   // Only the prompt's last so many count, an added bos among them; none = all.

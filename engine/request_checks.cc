@@ -73,6 +73,7 @@ void CheckBeams(const Request& request, const RequestLimits& limits, Checker& ch
   check.Require(s.allowed_tokens.empty(), "allowed_tokens", "set", "absent", kWithBeams);
   check.Require(s.bad_words.empty() && s.banned_sequences.empty(), "bad_words", "set", "absent",
                 kWithBeams);
+  check.Require(request.format == nullptr, "a form of the output", "set", "absent", kWithBeams);
   check.Require(request.stop.stop.empty(), "stop", "set", "absent", kWithBeams);
   check.Require(!request.echo, "echo", "on", "off", kWithBeams);
 }
@@ -109,6 +110,8 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
     check.Require(!std::isnan(bias), "logit_bias", bias, "a number");
   }
   check.RequireIds("allowed_tokens", s.allowed_tokens, limits.vocab_size);
+  check.Require(request.format == nullptr || s.allowed_tokens.empty(), "allowed_tokens", "set",
+                "absent where the output has a form: no token might be left");
   for (const auto& sequence : s.banned_sequences) {
     check.RequireIds("banned_sequences", sequence, limits.vocab_size);
   }

@@ -105,7 +105,7 @@ void RunningRequest::MakeSampler(SequenceState* choice, uint64_t fresh_seed) {
     return;
   }
   choice->sampler.emplace(params, seed, prompt(), encoded_->stop_rules->min_tokens,
-                          encoded_->stop_rules->late_tokens);
+                          encoded_->stop_rules->late_tokens, encoded_->constraint);
 }
 
 bool RunningRequest::WantsPromptRow(int32_t index) const {
@@ -141,12 +141,19 @@ std::optional<ChoiceEnd> RunningRequest::AddToken(SequenceState* choice, Sampled
   choice->generated.push_back(sampled.token);
   ++outbox_.usage.completion_tokens;
   CountGenerated(1);
+  const bool complete = sampled.output == OutputState::kComplete;
   if (best_of_.has_value()) best_of_->Count(choice->choice, sampled.logprob->logprob);
-  return choice->stop.Accept({.choice = choice->choice,
-                              .token = sampled.token,
-                              .logprob = sampled.logprob,
-                              .top = std::move(sampled.top)},
-                             shown_bytes, OutputOf(*choice));
+  std::optional<ChoiceEnd> end = choice->stop.Accept({.choice = choice->choice,
+                                                      .token = sampled.token,
+                                                      .logprob = sampled.logprob,
+                                                      .top = std::move(sampled.top)},
+                                                     shown_bytes, OutputOf(*choice));
+  // No step for an end token that alone could come. What came last may have been the longest
+  // answer, too.
+  if (complete && (!end.has_value() || end->reason == FinishReason::kLength)) {
+    end = ChoiceEnd{.choice = choice->choice};
+  }
+  return end;
 }
 
 void RunningRequest::End(SequenceState* choice, ChoiceEnd end) {

@@ -155,12 +155,35 @@ class ScaledLogits {
   float inverse_;
 };
 
+void BanOthers(const TokenSet& kept, std::span<float> logits) {
+  const std::span<const uint64_t> words = kept.words();
+  for (size_t begin = 0; begin < logits.size(); begin += 64) {
+    const uint64_t word = begin / 64 < words.size() ? words[begin / 64] : 0;
+    if (word == ~uint64_t{0}) continue;
+    const std::span<float> block =
+        logits.subspan(begin, std::min(logits.size() - begin, size_t{64}));
+    if (word == 0) {
+      std::ranges::fill(block, kBanned);
+      continue;
+    }
+    for (size_t i = 0; i < block.size(); ++i) {
+      if ((word >> i & 1) == 0) block[i] = kBanned;
+    }
+  }
+}
+
 }  // namespace
 
 SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
                            std::span<const TokenId> prompt, int32_t min_tokens,
-                           SharedList<TokenId> late_tokens)
-    : params_(params), seed_(seed), min_tokens_(min_tokens), late_tokens_(std::move(late_tokens)) {
+                           SharedList<TokenId> late_tokens,
+                           std::shared_ptr<const OutputConstraint> constraint)
+    : params_(params),
+      seed_(seed),
+      min_tokens_(min_tokens),
+      late_tokens_(std::move(late_tokens)),
+      constraint_(std::move(constraint)) {
+  if (constraint_ != nullptr) matcher_.emplace(constraint_->grammar, constraint_->masks);
   if (params_.repetition_penalty != 1.0) {
     std::vector<TokenId> tokens(prompt.begin(), prompt.end());
     std::sort(tokens.begin(), tokens.end());
@@ -177,8 +200,11 @@ SamplerState::SamplerState(const SamplerState& sibling, uint64_t seed)
       seed_(seed),
       min_tokens_(sibling.min_tokens_),
       late_tokens_(sibling.late_tokens_),
+      constraint_(sibling.constraint_),
       prompt_tokens_(sibling.prompt_tokens_),
-      longest_ban_(sibling.longest_ban_) {}
+      longest_ban_(sibling.longest_ban_) {
+  if (constraint_ != nullptr) matcher_.emplace(constraint_->grammar, constraint_->masks);
+}
 
 bool SamplerState::InPrompt(TokenId token) const {
   return prompt_tokens_ != nullptr &&
@@ -188,25 +214,49 @@ bool SamplerState::InPrompt(TokenId token) const {
 bool SamplerState::greedy_but_bans() const {
   return params_.temperature == 0 && params_.repetition_penalty == 1.0 &&
          params_.presence_penalty == 0 && params_.frequency_penalty == 0 &&
-         params_.logit_bias.empty() && params_.allowed_tokens.empty();
+         params_.logit_bias.empty() && params_.allowed_tokens.empty() && !matcher_.has_value();
 }
 
-void SamplerState::Count(TokenId token) {
+OutputState SamplerState::Count(TokenId token) {
   ++chosen_;
   if (params_.repetition_penalty != 1.0 || params_.presence_penalty != 0 ||
       params_.frequency_penalty != 0) {
     ++chosen_times_[token];
   }
-  if (longest_ban_ < 2) return;
-  if (recent_.size() == longest_ban_ - 1) recent_.erase(recent_.begin());
-  recent_.push_back(token);
+  if (longest_ban_ >= 2) {
+    if (recent_.size() == longest_ban_ - 1) recent_.erase(recent_.begin());
+    recent_.push_back(token);
+  }
+  return matcher_.has_value() ? Follow(token) : OutputState::kGoesOn;
 }
 
 float SamplerState::Subtracted(int32_t times) const {
   return static_cast<float>(params_.presence_penalty + params_.frequency_penalty * times);
 }
 
-std::vector<TokenId> SamplerState::Banned(size_t vocab_size) const {
+OutputState SamplerState::Follow(TokenId token) {
+  if (matcher_->MustEnd()) return OutputState::kComplete;  // a step in flight chose behind the end
+  if (matcher_->AcceptToken(token)) {
+    return matcher_->MustEnd() ? OutputState::kComplete : OutputState::kGoesOn;
+  }
+  // Where nothing was left everything was allowed: a token had to come.
+  const bool is_end =
+      matcher_->CanEnd() && std::ranges::find(constraint_->ends, token) != constraint_->ends.end();
+  return is_end ? OutputState::kGoesOn : OutputState::kStuck;
+}
+
+std::optional<TokenSet> SamplerState::HeldTo() const {
+  if (!matcher_.has_value() || matcher_->MustEnd() || matcher_->is_overrun()) return std::nullopt;
+  TokenSet held_to(constraint_->masks->trie().vocab_size());
+  matcher_->FindAllowed(&held_to);
+  if (matcher_->CanEnd()) {
+    for (const TokenId end : constraint_->ends) held_to.Add(end);
+  }
+  if (held_to.Count() == 0) return std::nullopt;
+  return held_to;
+}
+
+std::vector<TokenId> SamplerState::Banned(size_t vocab_size, const TokenSet* held_to) const {
   std::vector<TokenId> banned;
   if (chosen_ < min_tokens_) banned.assign(late_tokens_.begin(), late_tokens_.end());
   for (const auto& sequence : params_.banned_sequences) {
@@ -218,10 +268,16 @@ std::vector<TokenId> SamplerState::Banned(size_t vocab_size) const {
   }
   const SharedList<TokenId>& allowed = params_.allowed_tokens;
   // So few bans cannot take all of a vocabulary.
-  if (banned.empty() || (allowed.empty() && banned.size() < vocab_size)) return banned;
+  const bool all_allowed = allowed.empty() && held_to == nullptr;
+  if (banned.empty() || (all_allowed && banned.size() < vocab_size)) return banned;
   std::sort(banned.begin(), banned.end());
   bool none_left;
-  if (allowed.empty()) {
+  if (held_to != nullptr) {
+    banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
+    const auto taken =
+        std::ranges::count_if(banned, [&](TokenId token) { return held_to->Has(token); });
+    none_left = static_cast<size_t>(taken) == held_to->Count();
+  } else if (allowed.empty()) {
     banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
     const auto taken =
         std::ranges::count_if(banned, [&](TokenId token) { return ToIndex(token) < vocab_size; });
@@ -237,6 +293,8 @@ std::vector<TokenId> SamplerState::Banned(size_t vocab_size) const {
 
 void SamplerState::Adjust(std::span<float> logits) const {
   const auto in_range = [&](TokenId token) { return kvcache::ToIndex(token) < logits.size(); };
+  const std::optional<TokenSet> held_to = HeldTo();
+  if (held_to.has_value()) BanOthers(*held_to, logits);
   if (!params_.allowed_tokens.empty()) {
     std::vector<std::pair<size_t, float>> kept;
     for (const TokenId token : params_.allowed_tokens) {
@@ -261,7 +319,7 @@ void SamplerState::Adjust(std::span<float> logits) const {
     if (!InPrompt(token)) penalize(token);
     if (in_range(token)) logits[ToIndex(token)] -= Subtracted(times);
   }
-  for (const TokenId token : Banned(logits.size())) {
+  for (const TokenId token : Banned(logits.size(), held_to.has_value() ? &*held_to : nullptr)) {
     if (in_range(token)) logits[ToIndex(token)] = kBanned;
   }
 }
@@ -283,6 +341,22 @@ void SamplerState::AddChosenPenalties(std::vector<kernels::LogitEdit>* edits) co
   }
 }
 
+namespace {
+
+// As allowed tokens or as bans, whichever are fewer: they travel to the device. Both ascend.
+void AddHeldTo(const TokenSet& held_to, size_t vocab_size, std::vector<kernels::LogitEdit>* edits,
+               std::vector<int32_t>* allowed) {
+  const bool as_bans = held_to.Count() > vocab_size / 2;
+  for (size_t i = 0; i < vocab_size; ++i) {
+    const auto token = static_cast<int32_t>(i);
+    const bool has = held_to.Has(TokenId{token});
+    if (has && !as_bans) allowed->push_back(token);
+    if (!has && as_bans) edits->push_back({.token = token, .banned = 1});
+  }
+}
+
+}  // namespace
+
 kernels::SamplingRow SamplerState::DeviceRow(size_t vocab_size,
                                              std::vector<kernels::LogitEdit>* edits,
                                              std::vector<int32_t>* allowed) const {
@@ -300,19 +374,23 @@ kernels::SamplingRow SamplerState::DeviceRow(size_t vocab_size,
   AddPromptPenalties(edits);
   const auto prompt_end = std::ssize(*edits) - row.edit_begin;
   AddChosenPenalties(edits);
-  for (const TokenId token : Banned(vocab_size)) {
+  const std::optional<TokenSet> held_to = HeldTo();
+  for (const TokenId token : Banned(vocab_size, held_to.has_value() ? &*held_to : nullptr)) {
     edits->push_back({.token = static_cast<int32_t>(token), .banned = 1});
   }
-  // Those of one token stay in the order in which they are applied. The prompt's, which are many,
-  // ascend as they are.
+  const auto held_begin = std::ssize(*edits) - row.edit_begin;
+  if (held_to.has_value()) AddHeldTo(*held_to, vocab_size, edits, allowed);
+  // Those of one token stay in the order in which they are applied. The prompt's and the
+  // constraint's, which are many, ascend as they are.
   const auto before = [](const kernels::LogitEdit& a, const kernels::LogitEdit& b) {
     return a.token < b.token;
   };
   const auto begin = edits->begin() + row.edit_begin;
   std::stable_sort(begin, begin + prompt_begin, before);
-  std::stable_sort(begin + prompt_end, edits->end(), before);
+  std::stable_sort(begin + prompt_end, begin + held_begin, before);
   std::inplace_merge(begin, begin + prompt_begin, begin + prompt_end, before);
-  std::inplace_merge(begin, begin + prompt_end, edits->end(), before);
+  std::inplace_merge(begin, begin + prompt_end, begin + held_begin, before);
+  std::inplace_merge(begin, begin + held_begin, edits->end(), before);
   row.edit_end = static_cast<int32_t>(edits->size());
   row.allowed_end = static_cast<int32_t>(allowed->size());
   return row;
@@ -323,9 +401,10 @@ double SamplerState::NextUniform() const {
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }
 
-TokenId SamplerState::Sample(std::span<float> logits) {
+TokenId SamplerState::Sample(std::span<float> logits, OutputState* output) {
   const TokenId token = Choose(logits);
-  Count(token);
+  const OutputState state = Count(token);
+  if (output != nullptr) *output = state;
   return token;
 }
 

@@ -8,8 +8,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/grammar/grammar_matcher.h"
+#include "engine/grammar/output_constraint.h"
+#include "engine/grammar/token_set.h"
 #include "engine/request.h"
 #include "engine/shared_list.h"
+#include "engine/step_batch.h"
 #include "engine/token_stream.h"
 #include "kernels/sampling_args.h"
 
@@ -26,9 +30,10 @@ inline constexpr TokenId kNoToken{-1};
 class SamplerState {
  public:
   // `late_tokens` may not be chosen before `min_tokens` tokens were. `seed` already includes the
-  // choice's index.
+  // choice's index. `constraint`: null = any text.
   SamplerState(const SamplingParams& params, uint64_t seed, std::span<const TokenId> prompt,
-               int32_t min_tokens, SharedList<TokenId> late_tokens);
+               int32_t min_tokens, SharedList<TokenId> late_tokens,
+               std::shared_ptr<const OutputConstraint> constraint = nullptr);
   // For another choice of the same prompt, which is not counted again; none of its tokens is
   // chosen yet.
   SamplerState(const SamplerState& sibling, uint64_t seed);
@@ -39,14 +44,14 @@ class SamplerState {
   // Tokens that may not be chosen now, in any order. None where no allowed token would be left, of
   // those [0, vocab_size) if all are allowed: a token must come, and one that is not allowed never
   // does.
-  std::vector<TokenId> Banned(size_t vocab_size) const;
+  std::vector<TokenId> Banned(size_t vocab_size) const { return Banned(vocab_size, nullptr); }
 
   // Chooses the next token, or kNoToken. `logits` [vocab] may be overwritten.
   TokenId Choose(std::span<float> logits) const;
-  // The sequence goes on with this token.
-  void Count(TokenId token);
-  // Both.
-  TokenId Sample(std::span<float> logits);
+  // The sequence goes on with this token, or has come to its end by it.
+  OutputState Count(TokenId token);
+  // Both; `output` may be null.
+  TokenId Sample(std::span<float> logits, OutputState* output = nullptr);
 
   // How a device chooses the next token: the row, whose edits and allowed tokens are added to the
   // step's.
@@ -54,6 +59,10 @@ class SamplerState {
                                  std::vector<int32_t>* allowed) const;
 
  private:
+  std::vector<TokenId> Banned(size_t vocab_size, const TokenSet* held_to) const;
+  // What the constraint allows now. None: everything, as nothing would be left.
+  std::optional<TokenSet> HeldTo() const;
+  OutputState Follow(TokenId token);  // with a constraint
   void Adjust(std::span<float> logits) const;
   void AddPromptPenalties(std::vector<kernels::LogitEdit>* edits) const;  // ascending
   void AddChosenPenalties(std::vector<kernels::LogitEdit>* edits) const;
@@ -66,6 +75,9 @@ class SamplerState {
   int64_t chosen_ = 0;
   int32_t min_tokens_;
   SharedList<TokenId> late_tokens_;
+  std::shared_ptr<const OutputConstraint> constraint_;
+  // With a constraint. Asking it may find that it is overrun; one thread at a time, as all here.
+  mutable std::optional<GrammarMatcher> matcher_;
   // Each of the prompt's tokens once, ascending; null without a repetition penalty.
   std::shared_ptr<const std::vector<TokenId>> prompt_tokens_;
   std::unordered_map<TokenId, int32_t> chosen_times_;  // kept only when a penalty is set

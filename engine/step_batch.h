@@ -51,10 +51,19 @@ struct StepBatch {
   std::vector<int32_t> logits_slots;  // [logits.size()] slot of each
 };
 
+// What a token makes of an output that is held to a form (SamplerState): a step behind it may be in
+// flight by when the loop reads it, which the sampler knows already.
+enum class OutputState : uint8_t {
+  kGoesOn,
+  kComplete,  // nothing may follow
+  kStuck,     // it cannot go on, though it is not complete (GrammarMatcher::is_overrun)
+};
+
 struct SampledToken {
   TokenId token{};  // sampled, or prompt_next, or the most probable; may be kNoToken (sampler.h)
   std::optional<TokenLogprob> logprob;
   std::vector<TokenLogprob> top;
+  OutputState output = OutputState::kGoesOn;
 };
 
 struct StepResult {

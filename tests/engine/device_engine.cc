@@ -113,6 +113,13 @@ Request RandomRequest(std::mt19937& random) {
   if (below(4) == 0) request.logprobs.top = below(3);
   if (below(6) == 0) request.logprobs.prompt_top = 1;
   if (below(4) == 0) request.n = 2;
+  if (below(5) == 0) {
+    // As bytes of the small model's vocabulary; nearly everything, and next to nothing.
+    auto format = std::make_shared<OutputFormat>();
+    format->form = OutputFormat::Regex{below(2) == 0 ? "[^q]+" : "(ab|c|[d-k]{3})+x?"};
+    format->field = "regex";
+    request.format = std::move(format);
+  }
   request.stop.stop_token_ids = {TokenId{7}, TokenId{70}, TokenId{170}};
   request.stop.min_tokens = std::min(below(4), request.stop.max_tokens);
   return request;

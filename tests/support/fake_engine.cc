@@ -63,9 +63,10 @@ bool TakeDirective(std::string* text, std::string* name, std::string* value) {
   return true;
 }
 
-absl::Status StatusOf(const std::string& code) {
+absl::Status StatusOf(const std::string& code, const engine::Request& request) {
+  const std::string field = request.format == nullptr ? "" : request.format->field + ": ";
   return absl::Status(static_cast<absl::StatusCode>(std::atoi(code.c_str())),
-                      "as the prompt asked");
+                      field + "as the prompt asked");
 }
 
 void AddLogprobs(int32_t top, TokenEvent* event) {
@@ -113,8 +114,8 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   running.delay = options_.token_delay;
   std::string name, value;
   while (TakeDirective(&answer, &name, &value)) {
-    if (name == "reject") return StatusOf(value);
-    if (name == "late") running.late = StatusOf(value);
+    if (name == "reject") return StatusOf(value, request);
+    if (name == "late") running.late = StatusOf(value, request);
     if (name == "delay_ms") running.delay = std::chrono::milliseconds(std::atoi(value.c_str()));
     if (name == "hold") running.hold = true;
     if (name == "unencoded") {

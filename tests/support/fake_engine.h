@@ -44,7 +44,8 @@ struct FakeEngineOptions {
 //   [[fail_after=N]]  INTERNAL after N tokens     [[unencoded]]     waits to be encoded until then
 //   [[throw]]         Submit and Tokenize throw std::bad_alloc
 //
-// CODE is a number of absl::StatusCode. A prompt that was there before is reported as cached but
+// CODE is a number of absl::StatusCode; where the request has a form of the answer, the error is
+// about that. A prompt that was there before is reported as cached but
 // for its last token; DescribeCache tells of one node per prompt, which can be pinned and dropped
 // as one chunk, and ListSessions of one session. Any thread, as Engine.
 class FakeEngine final : public engine::Engine {

@@ -190,7 +190,7 @@ StepResult FakeModelRunner::Compute(Step& step) {
     std::vector<float> logits = logits_(History(batch, slot, length));
     engine::SampledToken sampled;
     const std::vector<float> raw = logits;
-    sampled.token = wanted.sampler != nullptr ? wanted.sampler->Sample(logits)
+    sampled.token = wanted.sampler != nullptr ? wanted.sampler->Sample(logits, &sampled.output)
                                               : wanted.prompt_next.value_or(engine::ArgMax(logits));
     if (wanted.top_logprobs.has_value() && sampled.token != engine::kNoToken) {
       engine::LogprobRow row = engine::ComputeLogprobs(raw, sampled.token, *wanted.top_logprobs);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine_loop.h"
+#include "engine/grammar/output_constrainer.h"
 #include "engine/prompt_encoder.h"
 #include "tests/support/fake_chunk_mover.h"
 #include "tests/support/fake_clock.h"
@@ -83,6 +84,7 @@ class LoopHarness {
   std::unique_ptr<kvcache::CacheManager> cache;
   std::shared_ptr<engine::AdmissionLedger> ledger;
   std::shared_ptr<engine::RequestQueue> queue = std::make_shared<engine::RequestQueue>();
+  engine::OutputConstrainer constrainer{&tokenizer, tokenizer.vocab_size()};
   engine::PromptEncoder encoder;
   engine::EngineLoop loop;
 
