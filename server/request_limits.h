@@ -63,6 +63,7 @@ inline constexpr size_t kMaxLogitBiases = 4096;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopCharacters = 1024;
 inline constexpr size_t kMaxStopTokenIds = 1024;
+inline constexpr size_t kMaxFormChoices = 1024;  // texts of which an answer is one
 inline constexpr size_t kMaxBadWords = 256;
 inline constexpr size_t kMaxBadWordCharacters = 256;
 // Spaces before a bad word do not matter, so there must be more to it.

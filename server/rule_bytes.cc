@@ -28,7 +28,8 @@ size_t RuleBytes(const engine::Request& request) {
                   TextBytes(sampling.bad_words) * sizeof(engine::TokenId));
   return BytesOf(stop.stop) + TextBytes(stop.stop) + BytesOf(stop.stop_token_ids) +
          BytesOf(sampling.bad_words) + TextBytes(sampling.bad_words) + banned +
-         BytesOf(sampling.logit_bias) + BytesOf(sampling.allowed_tokens);
+         BytesOf(sampling.logit_bias) + BytesOf(sampling.allowed_tokens) +
+         (request.format != nullptr ? request.format->bytes() : 0);
 }
 
 }  // namespace refrain::server

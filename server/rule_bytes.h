@@ -7,8 +7,9 @@
 
 namespace refrain::server {
 
-// About what a request's stop strings, bad words and lists of tokens take in memory until it ends,
-// at most: unlike its prompt, nothing else bounds them while it waits. Pure; any thread.
+// About what a request's stop strings, bad words, lists of tokens and form of the answer take in
+// memory until it ends, at most: unlike its prompt, nothing else bounds them while it waits. Pure;
+// any thread.
 size_t RuleBytes(const engine::Request& request);
 
 }  // namespace refrain::server

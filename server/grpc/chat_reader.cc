@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "server/json.h"
-#include "server/openai/answer_form.h"
 #include "server/openai/field_reader.h"
+#include "server/openai/tool_choice.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -54,16 +54,30 @@ Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complain
   return message;
 }
 
-openai::ToolChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
-  if (in.tool_choice().empty() || in.tool_choice() == "auto") return openai::ToolChoice::kAuto;
-  if (in.tool_choice() != "none") complaint.Refuse("tool_choice", openai::kToolChoiceProblem);
-  return openai::ToolChoice::kNone;
+openai::CallChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
+  const std::string& said = in.tool_choice();
+  openai::CallChoice choice;
+  choice.several = in.has_parallel_tool_calls() ? in.parallel_tool_calls() : true;
+  choice.tools_field = complaint.PathOf("tools_json");
+  if (in.has_tool_function()) {
+    if (!said.empty()) complaint.Refuse("tool_function", "excludes tool_choice");
+    choice.field = "tool_function";
+    choice.names = {in.tool_function()};
+    choice.several = false;
+  } else if (said == "none") {
+    choice.choice = openai::ToolChoice::kNone;
+  } else if (!said.empty() && said != "auto" && said != "required") {
+    complaint.Refuse("tool_choice", Concat("must be \"auto\", \"none\" or \"required\", not ",
+                                           ShownValue(Json(said))));
+  }
+  choice.forced = in.has_tool_function() || said == "required";
+  return choice;
 }
 
 }  // namespace
 
-engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::Options* shown,
-                                  size_t* conversation_bytes, Complaint& complaint) {
+engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, GenerationRequest* out,
+                                  std::optional<engine::OutputFormat>* form, Complaint& complaint) {
   const Complaint::Inside chat(complaint, "chat");
   complaint.RequireAtMost("messages", in.messages_size(), openai::kMaxMessages, "messages");
   if (!complaint.status().ok()) return {};
@@ -83,15 +97,18 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, openai::ShownText::O
   if (prompt.continue_final_message && prompt.input.add_generation_prompt) {
     complaint.Refuse("continue_final_message", "excludes add_generation_prompt");
   }
-  const openai::ToolChoice choice = ReadToolChoice(in, complaint);
   openai::FieldReader fields(body, "");
-  *conversation_bytes = openai::ReadChatMessages(fields, choice, complaint.limits(), &prompt);
+  const openai::CallChoice choice = ReadToolChoice(in, complaint);
+  const ModelLimits& limits = complaint.limits();
+  out->conversation_bytes = openai::ReadChatMessages(fields, choice.choice, limits, &prompt);
+  openai::AddCalls(choice, fields.ArrayOrNull("tools"), limits, fields, form);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
-  shown->reasoning = complaint.limits().reasoning;
-  shown->include_reasoning = in.has_include_reasoning() ? in.include_reasoning() : true;
+  openai::ShownText::Options& shown = out->answer.shown;
+  shown.reasoning = limits.reasoning;
+  shown.include_reasoning = in.has_include_reasoning() ? in.include_reasoning() : true;
   if (!prompt.may_call_tools) return prompt;
-  shown->tools = complaint.limits().tools;
-  shown->parallel_tool_calls = in.has_parallel_tool_calls() ? in.parallel_tool_calls() : true;
+  shown.tools = limits.tools;
+  shown.parallel_tool_calls = choice.several;
   return prompt;
 }
 

@@ -43,8 +43,10 @@ class Complaint {
 
   explicit Complaint(const ModelLimits& limits) : limits_(limits) {}
 
+  // Of a field of the message that is being read, from the request on.
+  std::string PathOf(std::string_view field) const { return Concat(path_, field); }
   void Refuse(std::string_view field, std::string_view problem) {
-    Fail(InvalidField(Concat(path_, field), Concat("'", field, "' ", problem)));
+    Fail(InvalidField(PathOf(field), Concat("'", field, "' ", problem)));
   }
   // Of one of a repeated field's values.
   void RefuseElement(std::string_view field, int index, std::string_view problem) {

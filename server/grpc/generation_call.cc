@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "server/form_error.h"
 #include "server/generation_note.h"
 #include "server/grpc/guarded.h"
 #include "server/rule_bytes.h"
@@ -79,8 +80,9 @@ absl::Status GenerationCall::TrySubmit() {
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
   if (Cancelled()) return absl::CancelledError("the call was cancelled");
+  form_ = request.format;
   auto submitted = caller_.engine->Submit(std::move(request));
-  if (!submitted.ok()) return submitted.status();
+  if (!submitted.ok()) return NamingForm(submitted.status(), form_.get());
   if (auto has_key = reception_->gate().StillHas(caller_.principal.key_name); !has_key.ok()) {
     (*submitted)->Cancel();
     return has_key;
@@ -166,7 +168,7 @@ std::shared_ptr<engine::TokenStream> GenerationCall::Stream() {
 void GenerationCall::ReadStream() {
   engine::StreamBatch batch = Stream()->Read();
   stream_finished_ = batch.finished;
-  stream_status_ = batch.status;
+  stream_status_ = NamingForm(batch.status, form_.get());
   usage_ = batch.usage;
   if (!first_token_ms_.has_value() && batch.has_generated()) {
     first_token_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();

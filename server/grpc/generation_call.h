@@ -101,6 +101,7 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffe
   access::Ticket ticket_;
   std::optional<AnswerWriter> writer_;
   bool continuous_usage_ = false;
+  std::shared_ptr<const engine::OutputFormat> form_;  // null: any
   engine::Usage usage_;
   bool stream_finished_ = false;
   absl::Status stream_status_;

@@ -12,6 +12,7 @@
 #include "server/grpc/chat_reader.h"
 #include "server/grpc/complaint.h"
 #include "server/json.h"
+#include "server/openai/answer_form.h"
 #include "server/openai/choice_fields.h"
 #include "server/openai/field_reader.h"
 #include "server/openai/sampling_fields.h"
@@ -24,9 +25,11 @@ engine::TextPrompt ReadTextPrompt(const v1::TextPrompt& in) {
   return {in.text(), in.has_add_special_tokens() ? in.add_special_tokens() : true};
 }
 
+using Form = std::optional<engine::OutputFormat>;  // none: any text
+
 // Of a message with the members text, tokens and chat.
 template <typename Message>
-void ReadPrompt(const Message& in, GenerationRequest* out, Complaint& complaint) {
+void ReadPrompt(const Message& in, GenerationRequest* out, Form* form, Complaint& complaint) {
   engine::Request* const request = &out->request;
   switch (in.prompt_case()) {
     case Message::kText:
@@ -36,8 +39,7 @@ void ReadPrompt(const Message& in, GenerationRequest* out, Complaint& complaint)
       request->prompt = engine::TokenPrompt{complaint.Tokens("tokens.ids", in.tokens().ids())};
       break;
     case Message::kChat:
-      request->prompt =
-          ReadChatPrompt(in.chat(), &out->answer.shown, &out->conversation_bytes, complaint);
+      request->prompt = ReadChatPrompt(in.chat(), out, form, complaint);
       break;
     case Message::PROMPT_NOT_SET:
       complaint.Refuse("prompt", "is required: text, tokens or chat");
@@ -214,23 +216,65 @@ void ReadCaching(const v1::GenerationParams& in, engine::Request* out, Complaint
   out->keep_prompt_tokens = openai::KeptPromptTokens(kept, out->stop, complaint.limits());
 }
 
+Form ReadStructuredOutput(const v1::StructuredOutput& in, Complaint& complaint) {
+  const Complaint::Inside inside(complaint, "structured_output");
+  engine::OutputFormat format;
+  std::string_view field;
+  switch (in.form_case()) {
+    case v1::StructuredOutput::kJsonObject:
+      if (!in.json_object()) return std::nullopt;
+      field = "json_object";
+      break;
+    case v1::StructuredOutput::kJsonSchema: {
+      field = "json_schema";
+      auto& schema = format.form.emplace<engine::OutputFormat::JsonSchema>();
+      const std::string problem = openai::TakeSchemaText(in.json_schema(), &schema);
+      if (!problem.empty()) complaint.Refuse(field, problem);
+      break;
+    }
+    case v1::StructuredOutput::kRegex:
+      field = "regex";
+      format.form = engine::OutputFormat::Regex{in.regex()};
+      break;
+    case v1::StructuredOutput::kChoice: {
+      field = "choice.texts";
+      complaint.RequireAtMost(field, in.choice().texts_size(), kMaxFormChoices, "texts");
+      if (!complaint.ok()) return std::nullopt;
+      auto& choice = format.form.emplace<engine::OutputFormat::Choice>();
+      choice.texts.assign(in.choice().texts().begin(), in.choice().texts().end());
+      break;
+    }
+    case v1::StructuredOutput::FORM_NOT_SET:
+      complaint.Refuse("form", "is required: json_object, json_schema, regex or choice");
+      return std::nullopt;
+  }
+  format.field = complaint.PathOf(field);
+  if (const std::string problem = openai::FormProblem(format); !problem.empty()) {
+    complaint.Refuse(field, problem);
+  }
+  return format;
+}
+
 // Where GenerationParams has what HTTP calls `param`.
 std::string FieldOf(std::string_view param) {
   const std::string name(param);
+  if (name == "use_beam_search") return "beam";
   if (v1::Sampling::descriptor()->FindFieldByName(name) != nullptr) return "sampling." + name;
   if (v1::Stop::descriptor()->FindFieldByName(name) != nullptr) return "stop." + name;
   return name;
 }
 
-// What only together is wrong, as HTTP refuses it.
+// Once all of the request is read: what only together is wrong, as HTTP refuses it.
 void RefuseContradictions(const engine::Request& request, Complaint& complaint) {
+  const Complaint::Inside inside(complaint, "params");
   const Json nothing = Json::object();
   openai::FieldReader fields(nothing, "");
   openai::RefuseContradictions(fields, complaint.limits(), request, /*stream=*/false);
   complaint.FailAsOverHttp(fields.status(), FieldOf);
 }
 
-void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, GenerationRequest* out,
+// The form that is asked for has yet to be made a part of the request.
+Form ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, GenerationRequest* out,
                 Complaint& complaint) {
   const Complaint::Inside inside(complaint, "params");
   engine::Request& request = out->request;
@@ -246,7 +290,6 @@ void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, Gene
     complaint.RequireRange("timeout_s", in.timeout_s(), kTimeoutRange);
     request.timeout_s = in.timeout_s();
   }
-  RefuseContradictions(request, complaint);
   request.tell_prompt = in.return_prompt_token_ids();
   AnswerOptions& answer = out->answer;
   answer.num_choices = request.n;
@@ -258,6 +301,8 @@ void ReadParams(const v1::GenerationParams& in, int32_t default_max_tokens, Gene
   answer.prompt_token_ids = in.return_prompt_token_ids();
   answer.cache_report = in.cache_report();
   answer.continuous_usage = in.continuous_usage();
+  if (!in.has_structured_output()) return std::nullopt;
+  return ReadStructuredOutput(in.structured_output(), complaint);
 }
 
 // A prompt that explains tools shows what calls look like, and a thought begins behind it.
@@ -265,6 +310,14 @@ void LeaveEchoAsItIs(AnswerOptions* answer) {
   if (!answer->echo) return;
   answer->shown.tools = engine::ToolFormat::kNone;
   answer->shown.reasoning = engine::ReasoningFormat::kNone;
+}
+
+absl::StatusOr<GenerationRequest> Finish(GenerationRequest out, Form form, Complaint& complaint) {
+  openai::SetForm(std::move(form), &out.request);
+  RefuseContradictions(out.request, complaint);
+  LeaveEchoAsItIs(&out.answer);
+  if (!complaint.ok()) return complaint.status();
+  return out;
 }
 
 absl::Status CheckModel(const std::string& model, const ModelLimits& limits) {
@@ -281,23 +334,18 @@ absl::StatusOr<GenerationRequest> ReadGenerate(const v1::GenerateRequest& in,
   GenerationRequest out;
   const int32_t default_max_tokens =
       in.has_chat() ? limits.max_context_tokens : kDefaultCompletionTokens;
-  ReadParams(in.params(), default_max_tokens, &out, complaint);
-  ReadPrompt(in, &out, complaint);
-  LeaveEchoAsItIs(&out.answer);
-  if (!complaint.ok()) return complaint.status();
-  return out;
+  Form form = ReadParams(in.params(), default_max_tokens, &out, complaint);
+  ReadPrompt(in, &out, &form, complaint);
+  return Finish(std::move(out), std::move(form), complaint);
 }
 
 absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& in, const ModelLimits& limits) {
   Complaint complaint(limits);
   complaint.Fail(CheckModel(in.model(), limits));
   GenerationRequest out;
-  ReadParams(in.params(), limits.max_context_tokens, &out, complaint);
-  out.request.prompt =
-      ReadChatPrompt(in.chat(), &out.answer.shown, &out.conversation_bytes, complaint);
-  LeaveEchoAsItIs(&out.answer);
-  if (!complaint.ok()) return complaint.status();
-  return out;
+  Form form = ReadParams(in.params(), limits.max_context_tokens, &out, complaint);
+  out.request.prompt = ReadChatPrompt(in.chat(), &out, &form, complaint);
+  return Finish(std::move(out), std::move(form), complaint);
 }
 
 absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
@@ -310,7 +358,8 @@ absl::StatusOr<engine::Request> ReadCachedPrompt(const v1::CachedPrompt& in,
   request.keep_cached = true;  // as over HTTP, where max_tokens 0 says the same
   request.tenant = in.tenant();
   if (in.has_cache_salt()) ReadSalt(in.cache_salt(), "cache_salt", &request, complaint);
-  ReadPrompt(in, &out, complaint);
+  Form form;  // nothing is generated
+  ReadPrompt(in, &out, &form, complaint);
   if (!complaint.ok()) return complaint.status();
   return std::move(request);
 }

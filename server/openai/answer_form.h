@@ -1,29 +1,33 @@
 #ifndef REFRAIN_SERVER_OPENAI_ANSWER_FORM_H_
 #define REFRAIN_SERVER_OPENAI_ANSWER_FORM_H_
 
+#include <optional>
+#include <string>
 #include <string_view>
 
-#include "server/openai/chat_messages.h"
+#include "engine/grammar/output_format.h"
+#include "engine/request.h"
 #include "server/openai/field_reader.h"
+#include "server/openai/protocol.h"
 
 namespace refrain::server::openai {
 
-// The fields that force an answer into a form, which is not possible: what asks for any other than
-// free text, with calls where the model makes them, is refused.
+// What the fields ask for that say which form the answer has: `response_format` (of /v1/responses
+// `text.format`), vLLM's `structured_outputs`, and its older `guided_json`, `guided_regex` and
+// `guided_choice`. None: any text. At most one of them may ask for a form; what is wrong is
+// recorded in `fields`, as are other servers' names for it. Whether a schema or a pattern is
+// understood the engine says.
+std::optional<engine::OutputFormat> ReadAnswerForm(FieldReader& fields, Endpoint endpoint);
 
-// What is wrong with another choice of tools.
-inline constexpr char kToolChoiceProblem[] =
-    "is supported only as \"none\" or \"auto\": answers cannot be forced into a form; use \"auto\"";
+// For all prompts of a call, which share it.
+void SetForm(std::optional<engine::OutputFormat> form, engine::Request* request);
 
-// The schema of the field that ReadAnswerForm reads.
-inline constexpr char kAnswerFormSchema[] =
-    R"({"type":["object","null"],"required":["type"],"properties":{"type":{"const":"text"}}})";
+// What is wrong with a form, over HTTP and gRPC in the same words, which follow the name of its
+// field; "" where nothing is.
+std::string FormProblem(const engine::OutputFormat& format);
 
-// `response_format`, or what else the field is called. `path` of an inner object: "text.".
-void ReadAnswerForm(FieldReader& fields, std::string_view name, std::string_view path = "");
-
-// `tool_choice`; `name_member` of one that forces a function says which, or holds that.
-ToolChoice ReadToolChoice(FieldReader& fields, const char* name_member);
+// Takes a JSON Schema that is sent as a text. What is wrong, as above.
+std::string TakeSchemaText(std::string_view text, engine::OutputFormat::JsonSchema* schema);
 
 }  // namespace refrain::server::openai
 

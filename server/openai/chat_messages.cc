@@ -332,7 +332,6 @@ size_t ReadChatMessages(FieldReader& fields, ToolChoice choice, const ModelLimit
 }
 
 bool RefusesManyTools(const Json& tools, FieldReader& fields) {
-  constexpr size_t kMaxTools = 1024;
   if (tools.size() <= kMaxTools) return false;
   fields.Refuse("tools",
                 Concat("has ", tools.size(), " tools; at most ", kMaxTools, " are accepted"));

@@ -15,6 +15,7 @@
 namespace refrain::server::openai {
 
 inline constexpr size_t kMaxMessages = 16384;
+inline constexpr size_t kMaxTools = 1024;
 
 // kNone: calls in the answer are text. The tools are shown all the same, or the conversation so far
 // would not be found in the cache: an agent asks so for its last answer.

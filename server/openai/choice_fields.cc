@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <variant>
+
 #include "server/concat.h"
 
 namespace refrain::server::openai {
@@ -25,6 +27,21 @@ void RefuseWithBeams(FieldReader& fields, const engine::Request& request) {
   require(sampling.bad_words.empty(), "bad_words", "absent");
   require(request.stop.stop.empty(), "stop", "absent");
   require(!request.echo, "echo", "false");
+}
+
+void RefuseWithForm(FieldReader& fields, const engine::Request& request) {
+  const engine::OutputFormat& form = *request.format;
+  const bool forces_calls = std::holds_alternative<engine::OutputFormat::ToolCalls>(form.form);
+  const std::string_view asked_by = forces_calls ? "tool_choice" : std::string_view(form.field);
+  if (request.beam.has_value()) {
+    fields.Refuse("use_beam_search",
+                  Concat("must be false where '", asked_by, "' asks for a form of the answer"));
+  }
+  // They may leave no way to it.
+  if (!request.sampling.allowed_tokens.empty()) {
+    fields.Refuse("allowed_token_ids",
+                  Concat("must be absent where '", asked_by, "' asks for a form of the answer"));
+  }
 }
 
 }  // namespace
@@ -52,6 +69,7 @@ void RefuseContradictions(FieldReader& fields, const ModelLimits& limits,
     fields.Refuse("stream", request.beam.has_value() ? "must be false with use_beam_search"
                                                      : "must be false with best_of over n");
   }
+  if (request.format != nullptr) RefuseWithForm(fields, request);
   if (!request.beam.has_value()) return;
   const int32_t most_beams = std::min(limits.max_beams, limits.vocab_size / 2);
   if (request.sequences() > most_beams) {

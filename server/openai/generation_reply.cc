@@ -7,6 +7,7 @@
 
 #include "server/concat.h"
 #include "server/error_reply.h"
+#include "server/form_error.h"
 #include "server/generation_note.h"
 #include "server/hold_bytes.h"
 #include "server/openai/kept_bytes.h"
@@ -59,6 +60,7 @@ GenerationReply::GenerationReply(const GenerationCall& call, Parts parts)
                                       .prompts = parts.streams.size(),
                                       .tokenizer = parts.tokenizer})),
       output_(call.output),
+      form_(call.first().format),
       prompt_tokens_(parts.streams.size()),
       ticket_(std::move(parts.ticket)),
       held_(std::move(parts.held)),
@@ -511,7 +513,7 @@ bool GenerationReply::AllFinished() const {
 }
 
 http::ReplyPart GenerationReply::FailedPart(size_t prompt) {
-  ApiError error = ApiErrorFromStatus(prompts_[prompt].batch.status);
+  ApiError error = ApiErrorFromStatus(NamingForm(prompts_[prompt].batch.status, form_.get()));
   // What the parser let pass and the engine refuses: an empty prompt, one that is too long, a
   // conversation that the template does not take.
   if (error.http_status == 400 && !error.param.has_value()) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/grammar/output_format.h"
 #include "engine/text/tokenizer.h"
 #include "engine/token_stream.h"
 #include "server/access/gate.h"
@@ -137,6 +138,7 @@ class GenerationReply final : public http::Reply {
   Log* const log_;
   std::unique_ptr<AnswerFormat> format_;
   const OutputOptions output_;
+  const std::shared_ptr<const engine::OutputFormat> form_;  // null: any
   std::vector<PromptState> prompts_;
   std::vector<PromptTokens> prompt_tokens_;  // [prompts]
   std::vector<ChoiceText> texts_;            // [choices]

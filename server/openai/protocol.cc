@@ -12,6 +12,7 @@
 #include "server/openai/field_reader.h"
 #include "server/openai/responses_call.h"
 #include "server/openai/sampling_fields.h"
+#include "server/openai/tool_choice.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
@@ -90,7 +91,7 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   call->output.logprobs = common.logprobs.top;
   ReadOutputFields(fields, limits, call, &common);
   ReadCacheFields(fields, call, &common);
-  ReadAnswerForm(fields, "response_format");
+  SetForm(ReadAnswerForm(fields, call->endpoint), &common);
   fields.Describe("suffix", R"({"enum":[null,""]})");
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
@@ -130,7 +131,6 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   ReadSamplingFields(fields, limits, &request);
   ReadStopFields(fields, "max_tokens", limits, &request.stop);
   ReadStreamFields(fields, call);
-  RefuseContradictions(fields, limits, request, call->stream);
   const bool logprobs = fields.Bool("logprobs").value_or(false);
   const auto top = fields.Integer("top_logprobs", kTopLogprobsRange);
   if (logprobs) request.logprobs.top = static_cast<int32_t>(top.value_or(0));
@@ -140,17 +140,20 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   call->output.logprobs = request.logprobs.top;
   ReadOutputFields(fields, limits, call, &request);
   ReadCacheFields(fields, call, &request);
-  ReadAnswerForm(fields, "response_format");
+  std::optional<engine::OutputFormat> form = ReadAnswerForm(fields, call->endpoint);
   RefuseChatTemplate(fields);
   RefuseFunctions(fields);
-  call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
   call->output.reasoning = limits.reasoning;
   call->output.include_reasoning = fields.Bool("include_reasoning").value_or(true);
   for (const char* name : {"verbosity", "modalities"}) fields.Ignore(name);
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
-  const ToolChoice choice = ReadToolChoice(fields, "function");
-  call->conversation_bytes = ReadChatMessages(fields, choice, limits, &prompt);
+  const CallChoice choice = ReadToolChoice(fields, call->endpoint);
+  call->output.parallel_tool_calls = choice.several;
+  call->conversation_bytes = ReadChatMessages(fields, choice.choice, limits, &prompt);
+  AddCalls(choice, fields.ArrayOrNull("tools"), limits, fields, &form);
+  SetForm(std::move(form), &request);
+  RefuseContradictions(fields, limits, request, call->stream);
   if (fields.Bool("echo").value_or(false)) call->output.prefix = LastAssistantText(fields);
   call->conversation_bytes += call->output.prefix.size();
   if (prompt.may_call_tools) call->output.tools = limits.tools;

@@ -10,8 +10,10 @@
 #include "server/concat.h"
 #include "server/openai/answer_form.h"
 #include "server/openai/chat_messages.h"
+#include "server/openai/choice_fields.h"
 #include "server/openai/responses_input.h"
 #include "server/openai/sampling_fields.h"
+#include "server/openai/tool_choice.h"
 
 namespace refrain::server::openai {
 namespace {
@@ -99,18 +101,6 @@ void RefuseOutputFields(FieldReader& fields, const OutputOptions& output) {
   if (output.token_ids) fields.Refuse("return_token_ids", "is not available in responses");
 }
 
-// `text`: its verbosity is of no effect.
-const Json* ReadText(FieldReader& fields) {
-  fields.Describe("text", Concat(R"({"type":["object","null"],"properties":{"format":)",
-                                 kAnswerFormSchema, "}}"));
-  const Json* const text = fields.ObjectOrNull("text");
-  if (text == nullptr) return nullptr;
-  FieldReader inner(*text, "text.");
-  ReadAnswerForm(inner, "format", "text.");
-  fields.Fail(inner.status());
-  return text;
-}
-
 void ReadTruncation(FieldReader& fields, const ModelLimits& limits, engine::Request* request) {
   fields.Describe("truncation", R"({"enum":["auto","disabled",null]})");
   const auto truncation = fields.String("truncation", 64);
@@ -154,8 +144,7 @@ class Echo {
   std::string text_;
 };
 
-std::string EchoOf(FieldReader& fields, const engine::Request& request, const Json* text,
-                   const Json* reasoning) {
+std::string EchoOf(FieldReader& fields, const engine::Request& request, const Json* reasoning) {
   Echo echo(fields);
   for (const char* const name : {"instructions", "user", "safety_identifier", "prompt_cache_key",
                                  "prompt_cache_retention"}) {
@@ -171,8 +160,10 @@ std::string EchoOf(FieldReader& fields, const engine::Request& request, const Js
   echo.Add("temperature", Echo::Text(request.sampling.temperature));
   echo.AddOr("top_p", Echo::Text(request.sampling.top_p));
   Json shown_text = {{"format", {{"type", "text"}}}};
-  if (text != nullptr && text->contains("verbosity")) {
-    shown_text["verbosity"] = text->at("verbosity");
+  const Json* const text = fields.ObjectOrNull("text");
+  for (const char* const name : {"format", "verbosity"}) {
+    if (text == nullptr || !text->contains(name) || text->at(name).is_null()) continue;
+    shown_text[name] = text->at(name);
   }
   echo.Add("text", Echo::Text(shown_text));
   Json shown_reasoning = {{"effort", nullptr}, {"summary", nullptr}};
@@ -212,14 +203,14 @@ void ReadResponsesCall(FieldReader& fields, const ModelLimits& limits, Generatio
   ReadCacheFields(fields, call, &request);
   RefuseStored(fields);
   RefuseChatTemplate(fields);
-  const Json* const text = ReadText(fields);
-  call->output.parallel_tool_calls = fields.Bool("parallel_tool_calls").value_or(true);
+  std::optional<engine::OutputFormat> form = ReadAnswerForm(fields, call->endpoint);
   call->output.reasoning = limits.reasoning;
   call->output.include_reasoning = fields.Bool("include_reasoning").value_or(true);
   fields.Integer("max_tool_calls", {0, INT32_MAX});  // of tools that are not there
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
-  const ToolChoice choice = ReadToolChoice(fields, "name");
+  const CallChoice choice = ReadToolChoice(fields, call->endpoint);
+  call->output.parallel_tool_calls = choice.several;
   const Json tools = ReadResponsesTools(fields);
   const ResponsesInput input = ReadResponsesInput(fields);
   Conversation conversation = {.field = "input",
@@ -233,10 +224,13 @@ void ReadResponsesCall(FieldReader& fields, const ModelLimits& limits, Generatio
   }
   ReadTemplateFields(fields, &conversation);
   if (!fields.status().ok()) return;
-  call->conversation_bytes = ReadConversation(conversation, fields, choice, limits, &prompt);
+  call->conversation_bytes = ReadConversation(conversation, fields, choice.choice, limits, &prompt);
+  AddCalls(choice, &tools, limits, fields, &form);
+  SetForm(std::move(form), &request);
+  RefuseContradictions(fields, limits, request, call->stream);
   if (prompt.may_call_tools) call->output.tools = limits.tools;
   request.prompt = std::move(prompt);
-  call->echo = EchoOf(fields, request, text, reasoning);
+  call->echo = EchoOf(fields, request, reasoning);
 }
 
 }  // namespace refrain::server::openai

@@ -7,10 +7,10 @@
 namespace refrain::server::openai {
 
 // Reads the body of /v1/responses, but for its model, into the same request that the chat of the
-// same conversation is: what both have is read by the same code, and what a chat refuses (a forced
-// form, tools without a place in the template) is refused here. Nothing is stored, so what refers
-// to something stored is refused, as is what makes more than one answer. What is wrong is recorded
-// in `fields`. Pure.
+// same conversation is: what both have is read by the same code, and what a chat refuses (tools
+// without a place in the template) is refused here. Nothing is stored, so what refers to something
+// stored is refused, as is what makes more than one answer. What is wrong is recorded in `fields`.
+// Pure.
 void ReadResponsesCall(FieldReader& fields, const ModelLimits& limits, GenerationCall* call);
 
 }  // namespace refrain::server::openai

@@ -108,18 +108,6 @@ void ReadLabels(FieldReader& fields) {
   }
 }
 
-void RefuseUnsupported(FieldReader& fields) {
-  for (const char* name :
-       {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"}) {
-    fields.Describe(name, kEmptySchema);
-    if (!IsEmpty(fields.AnyOrNull(name))) fields.Refuse(name, "is not supported");
-  }
-  for (const char* name : {"store", "service_tier", "spaces_between_special_tokens", "detokenize",
-                           "safety_identifier"}) {
-    fields.Ignore(name);
-  }
-}
-
 }  // namespace
 
 bool IsEmpty(const Json* value_or_null) {
@@ -213,7 +201,10 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     request->cache_salt = *std::move(salt);
   }
   ReadLabels(fields);
-  RefuseUnsupported(fields);
+  for (const char* name : {"store", "service_tier", "spaces_between_special_tokens", "detokenize",
+                           "safety_identifier"}) {
+    fields.Ignore(name);
+  }
 }
 
 std::string LogitBiasProblem(int32_t token_id, std::string_view shown) {

@@ -12,6 +12,7 @@
 #include "server/concat.h"
 #include "server/detokenize.h"
 #include "server/error_reply.h"
+#include "server/form_error.h"
 #include "server/generation_note.h"
 #include "server/json.h"
 #include "server/openai/field_reader.h"
@@ -217,7 +218,7 @@ std::unique_ptr<http::Reply> Service::SubmitCall(Endpoint endpoint, const Json& 
     engine::Request one = call->requests[i];
     one.id = call->requests.size() == 1 ? request.id : Concat(request.id, "-", i);
     auto stream = (*engine)->Submit(std::move(one));
-    if (!stream.ok()) return give_up(stream.status());
+    if (!stream.ok()) return give_up(NamingForm(stream.status(), call->first().format.get()));
     if (unread != nullptr) options_.unread->Count(unread, *stream);
     parts.streams.push_back(*std::move(stream));
   }

@@ -27,7 +27,8 @@ const ModelLimits& Limits() {
                                      .vocab_size = 258,
                                      .max_context_tokens = 4096,
                                      .max_choices = 8,
-                                     .max_beams = 6};
+                                     .max_beams = 6,
+                                     .tools = refrain::engine::ToolFormat::kHermes};
   return limits;
 }
 

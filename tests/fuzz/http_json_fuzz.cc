@@ -27,7 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                .vocab_size = 258,
                                                .max_context_tokens = 4096,
                                                .max_choices = 8,
-                                               .max_beams = 6};
+                                               .max_beams = 6,
+                                               .tools = refrain::engine::ToolFormat::kHermes};
   for (const Endpoint endpoint :
        {Endpoint::kCompletions, Endpoint::kChatCompletions, Endpoint::kResponses}) {
     const auto call = refrain::server::openai::ParseGenerationCall(endpoint, body, limits);

@@ -29,7 +29,7 @@ ANY_VALUE = {"text.text", "text.add_special_tokens",
              "params.sampling.seed", "params.stop.ignore_eos", "params.stop.include_stop_in_output",
              "params.beam.early_stopping", "params.priority", "params.cache_report",
              "params.return_prompt_token_ids", "params.skip_special_tokens",
-             "params.continuous_usage"}
+             "params.continuous_usage", "params.structured_output.json_object"}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 

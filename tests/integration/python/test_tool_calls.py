@@ -97,12 +97,28 @@ def test_a_conversation_with_calls_goes_back_in(tool_client):
     assert answer.choices[0].finish_reason == "stop"
 
 
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_forced_calls_are_told_as_others_are(tool_client, choice):
+    whole = ask(tool_client, CALL % "Paris", tool_choice=choice).choices[0]
+    assert whole.finish_reason == "tool_calls"
+    assert [call.function.name for call in whole.message.tool_calls] == ["weather"]
+    *_, last = ask(tool_client, CALL % "Paris", tool_choice=choice, stream=True)
+    assert last.choices[0].finish_reason == "tool_calls"
+
+
 @pytest.mark.parametrize("fields, param", [
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "function": {"name": "weather"}}}, "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"response_format": {"type": "json_schema",
-                          "json_schema": {"name": "x", "schema": {}}}}, "response_format"),
+    ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+    ({"tool_choice": "required", "extra_body": {"structured_outputs": {"json": {}}}},
+     "tool_choice"),
+    ({"tool_choice": NAMED, "extra_body": {"guided_regex": "a"}}, "tool_choice"),
+    ({"tool_choice": "required", "extra_body": {"allowed_token_ids": [1]}}, "allowed_token_ids"),
+    ({"response_format": {"type": "json_object"}, "extra_body": {"guided_regex": "a"}},
+     "guided_regex"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": []}}},
+     "response_format.json_schema.schema"),
 ])
 def test_what_cannot_be_forced_is_refused(tool_client, fields, param):
     with pytest.raises(openai.BadRequestError) as error:

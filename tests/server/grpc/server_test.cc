@@ -319,6 +319,16 @@ TEST(GrpcServer, ErrorsHaveTheirCodeMessageAndDetails) {
     ASSERT_TRUE(details.ParseFromString(answer.status.error_details()));
     EXPECT_EQ(details.details_size(), one.details) << one.prompt;
   }
+  for (const char* prompt : {"[[late=3]]", "[[reject=3]]"}) {
+    v1::GenerateRequest request = TextRequest(prompt);
+    request.mutable_params()->mutable_structured_output()->set_regex("a");
+    google::rpc::Status details;
+    ASSERT_TRUE(details.ParseFromString(Generate(*r.inference, request).status.error_details()));
+    google::rpc::BadRequest bad;
+    ASSERT_EQ(details.details_size(), 2) << prompt;
+    ASSERT_TRUE(details.details(1).UnpackTo(&bad));
+    EXPECT_EQ(bad.field_violations(0).field(), "params.structured_output.regex");
+  }
   const Answer wrong = Generate(*r.inference, TextRequest("x", -1));
   EXPECT_EQ(wrong.status.error_code(), ::grpc::INVALID_ARGUMENT);
   EXPECT_THAT(wrong.status.error_message(), HasSubstr("'max_tokens'"));

@@ -144,9 +144,64 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
        })},
       {"chat.tool_choice",
        [](auto* r) {
-         r->mutable_chat()->mutable_messages()->Add()->set_role("user");
-         r->mutable_chat()->set_tool_choice("required");
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tool_choice("any");
        }},
+      {"chat.tool_function",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tool_choice("required");
+         r->mutable_chat()->set_tool_function("f");
+       }},
+      {"chat.tool_function",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tools_json(R"([{"function":{"name":"f"}}])");
+         r->mutable_chat()->set_tool_function("g");
+       }},
+      {"chat.tool_function",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tool_function("f");
+       }},
+      {"chat.tool_choice",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tools_json(R"([{"function":{"name":"f"}}])");
+         r->mutable_chat()->set_tool_choice("required");
+         r->mutable_params()->mutable_structured_output()->set_regex("a");
+       }},
+      {"params.structured_output.form",
+       params([](auto* p) { p->mutable_structured_output(); })},
+      {"params.structured_output.json_schema",
+       params([](auto* p) { p->mutable_structured_output()->set_json_schema("{"); })},
+      {"params.structured_output.json_schema",
+       params([](auto* p) { p->mutable_structured_output()->set_json_schema("[]"); })},
+      {"params.structured_output.json_schema", params([](auto* p) {
+         p->mutable_structured_output()->set_json_schema(std::string(300'000, ' ') + "{}");
+       })},
+      {"params.structured_output.regex",
+       params([](auto* p) { p->mutable_structured_output()->set_regex(""); })},
+      {"params.structured_output.regex", params([](auto* p) {
+         p->mutable_structured_output()->set_regex(std::string(300'000, 'x'));
+       })},
+      {"params.structured_output.choice.texts",
+       params([](auto* p) { p->mutable_structured_output()->mutable_choice(); })},
+      {"params.structured_output.choice.texts",
+       params([](auto* p) { p->mutable_structured_output()->mutable_choice()->add_texts(""); })},
+      {"params.structured_output.choice.texts", params([](auto* p) {
+         for (int i = 0; i < 1025; ++i) {
+           p->mutable_structured_output()->mutable_choice()->add_texts("x");
+         }
+       })},
+      {"params.beam", params([](auto* p) {
+         p->mutable_beam();
+         p->mutable_structured_output()->set_json_object(true);
+       })},
+      {"params.sampling.allowed_token_ids", params([](auto* p) {
+         p->mutable_sampling()->add_allowed_token_ids(1);
+         p->mutable_structured_output()->set_json_object(true);
+       })},
       {"params.beam.length_penalty", params([](auto* p) { p->mutable_beam()->set_length_penalty(11); })},
       {"params.n", params([](auto* p) { p->set_n(0); })},
       {"params.n", params([](auto* p) { p->set_n(9); })},

@@ -143,10 +143,6 @@ TEST(Protocol, AcceptsTheDefaultsOfLoadGenerators) {
 
 TEST(Protocol, TakesWhatIsNotSupportedWhenItIsEmpty) {
   for (const char* empty : {"null", "\"\"", "[]", "{}"}) {
-    for (const char* field : {"structured_outputs", "guided_regex", "guided_choice"}) {
-      const auto call = Completion(std::string(",\"") + field + "\":" + empty);
-      EXPECT_TRUE(call.ok()) << call.status();
-    }
     const auto call = Chat(std::string(",\"functions\":") + empty);
     EXPECT_TRUE(call.ok()) << call.status();
   }

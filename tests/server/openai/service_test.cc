@@ -308,6 +308,19 @@ TEST_F(ServiceTest, NamesTheFieldOfALateRefusal) {
   EXPECT_EQ(json::parse(Post(kChat, chat).body)["error"]["param"], "messages");
 }
 
+// A schema that the engine does not understand.
+TEST_F(ServiceTest, NamesTheFormThatTheEngineRefuses) {
+  Start();
+  for (const char* directive : {"[[late=3]]x", "[[reject=3]]x"}) {
+    const RawResponse response =
+        Post(kCompletions, {{"prompt", {directive, "y"}}, {"guided_json", {{"type", "null"}}}});
+    EXPECT_EQ(response.status, 400);
+    const json error = json::parse(response.body)["error"];
+    EXPECT_EQ(error["param"], "guided_json");
+    EXPECT_EQ(error["message"], "guided_json: as the prompt asked");
+  }
+}
+
 TEST_F(ServiceTest, HidesInternalMessages) {
   Start();
   const RawResponse response = Post(kCompletions, {{"prompt", "[[fail_after=0]]x"}});

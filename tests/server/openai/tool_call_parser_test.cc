@@ -181,6 +181,17 @@ const Case kCases[] = {
      ToolFormat::kHermes,
      R"(<tool_call>{"name":"f","arguments":{"a":1},"arguments":"x","name":5}</tool_call>)",
      {"", {{"f", R"({"a":1})"}}}},
+    // As where a call is forced.
+    {"ForcedCalls",
+     ToolFormat::kHermes,
+     "<tool_call>\n{\"name\": \"f\\\"\", \"arguments\": {\"a\": \"</tool_call>\"}}\n</tool_call>\n"
+     "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>",
+     {"", {{"f\"", R"({"a": "</tool_call>"})"}, kTime}}},
+    {"LlamaForcedCalls",
+     ToolFormat::kLlama3,
+     "{\"name\": \"weather\", \"parameters\": {\"city\": \"Paris\", \"days\": [1, 2]}}; "
+     "{\"name\": \"time\", \"parameters\": {}}",
+     {"", {kSpacedWeather, kTime}}},
     {"LlamaAKeyTwice",
      ToolFormat::kLlama3,
      R"({"name":"f","parameters":{"a":1,"a":2}})",
