@@ -56,7 +56,9 @@ struct StepBatch {
 enum class OutputState : uint8_t {
   kGoesOn,
   kComplete,  // nothing may follow
-  kStuck,     // it cannot go on, though it is not complete (GrammarMatcher::is_overrun)
+  // It cannot go on, though it is not complete: no token of the vocabulary fits, or the matcher is
+  // overrun (GrammarMatcher::is_overrun).
+  kStuck,
 };
 
 struct SampledToken {

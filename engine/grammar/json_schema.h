@@ -22,9 +22,9 @@ namespace refrain::engine {
 //   that holds is joined. oneOf, where no text can be of two alternatives: they differ in type, in
 //   their values, in a property's constants (which is required then) or in what they require;
 // - properties, required, additionalProperties; patternProperties (of one pattern) and
-// propertyNames
-//   where no property has a name of its own, or propertyNames lists names; minProperties,
-//   maxProperties and unevaluatedProperties where they hold anyway, and minProperties 1;
+//   propertyNames where no property has a name of its own, or propertyNames lists names;
+//   minProperties, maxProperties and unevaluatedProperties where they hold anyway, and
+//   minProperties 1;
 // - items, prefixItems, minItems, maxItems;
 // - minLength, maxLength, pattern (with look-aheads at its begin), format (date, time, date-time,
 //   duration, email, hostname, ipv4, ipv6, uri, uuid; others say nothing, nor does one beside a

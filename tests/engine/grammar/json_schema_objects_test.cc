@@ -6,50 +6,30 @@
 #include <vector>
 
 #include "engine/grammar/json_schema.h"
-#include "tests/engine/grammar/naive_acceptor.h"
-#include "tests/engine/grammar/schema_grammar.h"
+#include "tests/engine/grammar/schema_cases.h"
 
 namespace refrain::engine {
 namespace {
 
-using refrain::testing::Accepts;
-using refrain::testing::MakeSchemaGrammar;
-
-struct Case {
-  const char* schema;
-  std::vector<std::string> allowed;
-  std::vector<std::string> not_allowed;
-};
-
-void Check(const std::vector<Case>& cases) {
-  for (const Case& one : cases) {
-    const absl::StatusOr<Grammar> grammar = MakeSchemaGrammar(one.schema);
-    ASSERT_TRUE(grammar.ok()) << one.schema << ": " << grammar.status();
-    for (const std::string& text : one.allowed) {
-      EXPECT_TRUE(Accepts(*grammar, text)) << one.schema << "\n" << text;
-    }
-    for (const std::string& text : one.not_allowed) {
-      EXPECT_FALSE(Accepts(*grammar, text)) << one.schema << "\n" << text;
-    }
-  }
-}
+using refrain::testing::CheckSchemas;
 
 TEST(JsonSchemaObjectsTest, PropertiesComeInOrder) {
-  Check({{R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2},
+  CheckSchemas(
+      {{R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2},
               "c": {"const": 3}}, "required": ["b"]})",
-          {R"({"b":2})", R"({"a":1,"b":2})", R"({"b":2,"c":3})", R"({"a":1,"b":2,"c":3})"},
-          {"{}", R"({"a":1})", R"({"a":1,"c":3})", R"({"b":2,"a":1})", R"({"b":2,"b":2})",
-           R"({"b":2,})", R"({,"b":2})", R"({"b":1})", R"({"b":2,"d":4})", R"({"b":2 "c":3})"}}});
+        {R"({"b":2})", R"({"a":1,"b":2})", R"({"b":2,"c":3})", R"({"a":1,"b":2,"c":3})"},
+        {"{}", R"({"a":1})", R"({"a":1,"c":3})", R"({"b":2,"a":1})", R"({"b":2,"b":2})",
+         R"({"b":2,})", R"({,"b":2})", R"({"b":1})", R"({"b":2,"d":4})", R"({"b":2 "c":3})"}}});
 }
 
 TEST(JsonSchemaObjectsTest, SpaceStandsWhereModelsWriteIt) {
-  Check({{R"({"properties": {"a": {"const": 1}, "b": {"const": 2}}})",
-          {R"({ "a": 1, "b": 2 })", "{\n  \"a\": 1,\n  \"b\": 2\n}", "{ }", "{\n}"},
-          {R"({"a" :1})", R"({"a":1 ,"b":2})", R"({  "a":1})", R"( {})", R"({} )"}}});
+  CheckSchemas({{R"({"properties": {"a": {"const": 1}, "b": {"const": 2}}})",
+                 {R"({ "a": 1, "b": 2 })", "{\n  \"a\": 1,\n  \"b\": 2\n}", "{ }", "{\n}"},
+                 {R"({"a" :1})", R"({"a":1 ,"b":2})", R"({  "a":1})", R"( {})", R"({} )"}}});
 }
 
 TEST(JsonSchemaObjectsTest, OptionalPropertiesAreLeftOutOrNot) {
-  Check({
+  CheckSchemas({
       {R"({"properties": {"a": true, "b": true}})",
        {"{}", R"({"a":1})", R"({"b":1})", R"({"a":[],"b":{}})"},
        {R"({"c":1})", R"({"b":1,"a":1})", R"({"a":})"}},
@@ -65,13 +45,14 @@ TEST(JsonSchemaObjectsTest, OptionalPropertiesAreLeftOutOrNot) {
 }
 
 TEST(JsonSchemaObjectsTest, NamesAreEscapedAsJsonWants) {
-  Check({{R"({"properties": {"a\"\\\n": {"const": 1}, "é/": {"const": 2}, "": {"const": 3}}})",
-          {R"({"a\"\\\n":1,"é/":2,"":3})", R"({"":3})"},
-          {R"({"\u00e9/":2})", R"({"a":1})"}}});
+  CheckSchemas(
+      {{R"({"properties": {"a\"\\\n": {"const": 1}, "é/": {"const": 2}, "": {"const": 3}}})",
+        {R"({"a\"\\\n":1,"é/":2,"":3})", R"({"":3})"},
+        {R"({"\u00e9/":2})", R"({"a":1})"}}});
 }
 
 TEST(JsonSchemaObjectsTest, FurtherPropertiesFollowTheNamedOnes) {
-  Check({
+  CheckSchemas({
       {R"({"properties": {"ab": {"const": 1}, "é": {"const": 2}},
            "additionalProperties": {"type": "null"}})",
        {"{}", R"({"ab":1,"x":null,"y":null})", R"({"x":null})", R"({"a":null})", R"({"abc":null})",
@@ -93,7 +74,7 @@ TEST(JsonSchemaObjectsTest, FurtherPropertiesFollowTheNamedOnes) {
 }
 
 TEST(JsonSchemaObjectsTest, RequiredPropertiesNeedNotBeNamed) {
-  Check({
+  CheckSchemas({
       {R"({"properties": {"a": {"const": 1}}, "required": ["x", "a"]})",
        {R"({"a":1,"x":[2]})"},
        {R"({"a":1})", R"({"x":1})", R"({"x":1,"a":1})", R"({"a":1,"x":1,"y":1})"}},
@@ -104,7 +85,7 @@ TEST(JsonSchemaObjectsTest, RequiredPropertiesNeedNotBeNamed) {
 }
 
 TEST(JsonSchemaObjectsTest, NamesAreHeldToTheirSchema) {
-  Check({
+  CheckSchemas({
       {R"({"type": "object", "propertyNames": {"type": "string"},
            "additionalProperties": {"const": 1}})",
        {R"({"a":1})"},
@@ -133,7 +114,7 @@ TEST(JsonSchemaObjectsTest, NamesAreHeldToTheirSchema) {
 }
 
 TEST(JsonSchemaObjectsTest, CountsOfPropertiesHoldWhereTheyAreKnown) {
-  Check({
+  CheckSchemas({
       {R"({"properties": {"a": true}, "minProperties": 1})", {R"({"a":1})"}, {"{}"}},
       {R"({"type": "object", "minProperties": 1})", {R"({"a":1})"}, {"{}", "{ }"}},
       {R"({"properties": {"a": true, "b": true}, "required": ["a", "b"], "minProperties": 2})",
@@ -144,7 +125,7 @@ TEST(JsonSchemaObjectsTest, CountsOfPropertiesHoldWhereTheyAreKnown) {
 }
 
 TEST(JsonSchemaObjectsTest, ObjectsTogetherHaveTheirPropertiesTogether) {
-  Check({
+  CheckSchemas({
       {R"({"allOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]},
                      {"properties": {"b": {"const": 2}}}]})",
        {R"({"a":1})", R"({"a":1,"b":2})"},
@@ -173,7 +154,7 @@ TEST(JsonSchemaObjectsTest, ObjectsTogetherHaveTheirPropertiesTogether) {
 
 // An alternative that asks for what the rest forbids leaves the others.
 TEST(JsonSchemaObjectsTest, AlternativesThatCannotBeAreLeftOut) {
-  Check({
+  CheckSchemas({
       {R"({"properties": {"a": false, "b": true}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})",
        {R"({"b":1})"},
        {"{}", R"({"a":1})"}},
@@ -184,15 +165,15 @@ TEST(JsonSchemaObjectsTest, AlternativesThatCannotBeAreLeftOut) {
 }
 
 TEST(JsonSchemaObjectsTest, AlternativesShareWhatStandsBesideThem) {
-  Check({{R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}},
+  CheckSchemas({{R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}},
               "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})",
-          {R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"},
-          {"{}"}},
-         {R"({"properties": {"k": {"enum": ["x", "y"]}}, "required": ["k"],
+                 {R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"},
+                 {"{}"}},
+                {R"({"properties": {"k": {"enum": ["x", "y"]}}, "required": ["k"],
               "oneOf": [{"properties": {"k": {"const": "x"}, "v": {"const": 1}}},
                         {"properties": {"k": {"const": "y"}, "w": {"const": 2}}}]})",
-          {R"({"k":"x","v":1})", R"({"k":"y","w":2})", R"({"k":"x"})"},
-          {R"({"k":"x","w":2})", R"({"k":"z"})", "{}"}}});
+                 {R"({"k":"x","v":1})", R"({"k":"y","w":2})", R"({"k":"x"})"},
+                 {R"({"k":"x","w":2})", R"({"k":"z"})", "{}"}}});
 }
 
 // Both would hold for an object without its kind.
@@ -207,7 +188,7 @@ TEST(JsonSchemaObjectsTest, WhatTellsAlternativesApartIsRequired) {
                 "Dog": {"type": "object", "properties": {
                           "kind": {"const": "dog", "default": "dog", "type": "string"},
                           "lives": {"type": "integer"}}}}})";
-  Check({
+  CheckSchemas({
       {pets,
        {R"({"kind":"cat","lives":9})", R"({"kind":"dog"})"},
        {"{}", R"({"lives":9})", R"({"kind":"cow"})"}},

@@ -7,36 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/grammar/naive_acceptor.h"
-#include "tests/engine/grammar/schema_grammar.h"
+#include "tests/engine/grammar/schema_cases.h"
 
 namespace refrain::engine {
 namespace {
 
-using refrain::testing::Accepts;
-using refrain::testing::MakeSchemaGrammar;
-
-struct Case {
-  const char* schema;
-  std::vector<std::string> allowed;
-  std::vector<std::string> not_allowed;
-};
-
-void Check(const std::vector<Case>& cases) {
-  for (const Case& one : cases) {
-    const absl::StatusOr<Grammar> grammar = MakeSchemaGrammar(one.schema);
-    ASSERT_TRUE(grammar.ok()) << one.schema << ": " << grammar.status();
-    for (const std::string& text : one.allowed) {
-      EXPECT_TRUE(Accepts(*grammar, text)) << one.schema << "\n" << text;
-    }
-    for (const std::string& text : one.not_allowed) {
-      EXPECT_FALSE(Accepts(*grammar, text)) << one.schema << "\n" << text;
-    }
-  }
-}
+using refrain::testing::CheckSchemas;
 
 TEST(JsonSchemaTest, TypesAreHeld) {
-  Check({
+  CheckSchemas({
       {"true", {"1", "\"a\"", "{\"a\": [null]}"}, {"", "a"}},
       {"{}", {"1", "[]", "{}"}, {"[1,]"}},
       {R"({"type": "null"})", {"null"}, {"0", "\"null\""}},
@@ -58,16 +37,17 @@ TEST(JsonSchemaTest, TypesAreHeld) {
 }
 
 TEST(JsonSchemaTest, AnnotationsSayNothing) {
-  Check({{R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "x", "title": "T",
+  CheckSchemas(
+      {{R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "x", "title": "T",
               "description": "D", "default": 7, "examples": ["a"], "$comment": "c", "type": "integer",
               "deprecated": true, "readOnly": true, "writeOnly": false, "x-order": 3})",
-          {"1"},
-          {"\"a\""}}});
+        {"1"},
+        {"\"a\""}}});
 }
 
 // By the specification they do not apply; by what clients mean, an absent type is the keyword's.
 TEST(JsonSchemaTest, KeywordsOfOtherTypesSayNothing) {
-  Check({
+  CheckSchemas({
       {R"({"type": "integer", "minLength": 5, "uniqueItems": true, "contains": {}})",
        {"1"},
        {"null"}},
@@ -82,7 +62,7 @@ TEST(JsonSchemaTest, KeywordsOfOtherTypesSayNothing) {
 }
 
 TEST(JsonSchemaTest, NumbersAreWithinTheirBounds) {
-  Check({
+  CheckSchemas({
       {R"({"type": "integer", "minimum": -3, "maximum": 12})", {"-3", "0", "12"}, {"-4", "13"}},
       {R"({"type": "integer", "exclusiveMinimum": 0})", {"1", "100"}, {"0", "-1"}},
       {R"({"type": "number", "exclusiveMaximum": 1, "minimum": 0})",
@@ -95,7 +75,7 @@ TEST(JsonSchemaTest, NumbersAreWithinTheirBounds) {
 }
 
 TEST(JsonSchemaTest, StringsHaveTheirLengths) {
-  Check({
+  CheckSchemas({
       {R"({"type": "string", "minLength": 2, "maxLength": 3})",
        {"\"ab\"", "\"éöü\"", R"("\n\n")"},
        {"\"a\"", "\"abcd\"", R"("\n")"}},
@@ -105,7 +85,7 @@ TEST(JsonSchemaTest, StringsHaveTheirLengths) {
 }
 
 TEST(JsonSchemaTest, StringsMatchTheirPatterns) {
-  Check({
+  CheckSchemas({
       {R"({"type": "string", "pattern": "^[a-z]{2}$"})",
        {"\"ab\""},
        {"\"abc\"", "\"a\"", "\"aB\""}},
@@ -127,7 +107,7 @@ TEST(JsonSchemaTest, StringsMatchTheirPatterns) {
 }
 
 TEST(JsonSchemaTest, ConstantsAreWrittenWithoutSpaces) {
-  Check({
+  CheckSchemas({
       {R"({"const": {"a": [1, 2.50], "é": null}})",
        {R"({"a":[1,2.50],"é":null})"},
        {R"({"a": [1,2.50],"é":null})", R"({"a":[1,2.5],"é":null})"}},
@@ -145,7 +125,7 @@ TEST(JsonSchemaTest, ConstantsAreWrittenWithoutSpaces) {
 }
 
 TEST(JsonSchemaTest, ArraysHoldTheirItems) {
-  Check({
+  CheckSchemas({
       {R"({"type": "array", "items": {"type": "integer"}})",
        {"[]", "[1]", "[1, 2,3]", "[\n  1,\n  2\n]"},
        {"[1,]", "[,1]", "[1 2]", "[\"a\"]", "[1", "[1 ,2]"}},
@@ -169,15 +149,16 @@ TEST(JsonSchemaTest, CountsOfItemsAreExact) {
     for (int i = 0; i < count; ++i) text += i == 0 ? "null" : ",null";
     return text + "]";
   };
-  Check({{R"({"items": {"type": "null"}, "minItems": 70, "maxItems": 150})",
-          {nulls(70), nulls(71), nulls(150)},
-          {nulls(69), nulls(151), nulls(1)}},
-         {R"({"items": {"type": "null"}, "minItems": 70})", {nulls(70), nulls(300)}, {nulls(69)}}});
+  CheckSchemas(
+      {{R"({"items": {"type": "null"}, "minItems": 70, "maxItems": 150})",
+        {nulls(70), nulls(71), nulls(150)},
+        {nulls(69), nulls(151), nulls(1)}},
+       {R"({"items": {"type": "null"}, "minItems": 70})", {nulls(70), nulls(300)}, {nulls(69)}}});
 }
 
 // All of them are written where nothing says how many; more only where something says what.
 TEST(JsonSchemaTest, FirstItemsHaveRulesOfTheirOwn) {
-  Check({
+  CheckSchemas({
       {R"({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]})",
        {"[\"a\", 1]"},
        {"[]", "[\"a\"]", "[1, \"a\"]", "[\"a\", 1, 2]"}},
@@ -203,7 +184,7 @@ TEST(JsonSchemaTest, FirstItemsHaveRulesOfTheirOwn) {
 }
 
 TEST(JsonSchemaTest, AlternativesAreEachAllowed) {
-  Check({
+  CheckSchemas({
       {R"({"anyOf": [{"type": "string", "minLength": 3}, {"type": "null"}, {"const": 5}]})",
        {"\"abc\"", "null", "5"},
        {"\"a\"", "6"}},
@@ -225,7 +206,7 @@ TEST(JsonSchemaTest, AlternativesAreEachAllowed) {
 
 // What stands beside alternatives holds for each of them; those that it rules out are no more.
 TEST(JsonSchemaTest, KeywordsBesideAlternativesHoldToo) {
-  Check({
+  CheckSchemas({
       {R"({"type": "integer", "anyOf": [{"minimum": 5}, {"maximum": -5}]})",
        {"5", "-5"},
        {"0", "5.5"}},
@@ -247,7 +228,7 @@ TEST(JsonSchemaTest, KeywordsBesideAlternativesHoldToo) {
 }
 
 TEST(JsonSchemaTest, ReferencesAreFollowed) {
-  Check({
+  CheckSchemas({
       {R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}})", {"null"}, {"1"}},
       {R"({"$ref": "#/definitions/a~1b%25", "definitions": {"a/b%": {"const": 1}}})", {"1"}, {"2"}},
       {R"({"$ref": "#/$defs/a", "minimum": 3, "$defs": {"a": {"type": "integer"}}})",
@@ -262,7 +243,7 @@ TEST(JsonSchemaTest, ReferencesAreFollowed) {
 }
 
 TEST(JsonSchemaTest, SchemasMayHoldThemselves) {
-  Check({
+  CheckSchemas({
       {R"({"type": "array", "items": {"$ref": "#"}})", {"[]", "[[],[[]]]"}, {"[1]", "[[]"}},
       {R"({"$defs": {"tree": {"anyOf": [{"type": "null"}, {"type": "array", "minItems": 2,
              "maxItems": 2, "items": {"$ref": "#/$defs/tree"}}]}}, "$ref": "#/$defs/tree"})",
@@ -277,7 +258,7 @@ TEST(JsonSchemaTest, SchemasMayHoldThemselves) {
 }
 
 TEST(JsonSchemaTest, SchemasTogetherHoldTogether) {
-  Check({
+  CheckSchemas({
       {R"({"allOf": [{"type": "integer"}, {"minimum": 3}, {"maximum": 5}]})",
        {"3", "5"},
        {"2", "6"}},
@@ -298,7 +279,7 @@ TEST(JsonSchemaTest, SchemasTogetherHoldTogether) {
 }
 
 TEST(JsonSchemaTest, NothingIsWhatFalseAllows) {
-  Check({
+  CheckSchemas({
       {R"({"type": ["integer", "array"], "items": {"not": {}}})", {"1", "[]"}, {"[1]"}},
       {R"({"properties": {"a": {"not": {}}, "b": {"const": 1}}})",
        {"{}", R"({"b":1})"},
