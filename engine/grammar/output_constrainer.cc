@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/grammar/grammar_matcher.h"
+#include "engine/grammar/warm_masks.h"
 
 namespace refrain::engine {
 namespace {
@@ -77,22 +78,6 @@ struct TrieAndMasks {
   MaskStore masks;
 };
 
-// The masks that take long, of states that take nearly anything: else a step would make them, and
-// all that runs would wait.
-void Warm(const Grammar& grammar, MaskStore& masks) {
-  constexpr int kManyBytes = 96;  // of 256
-  constexpr int kMostStates = 16;
-  int warmed = 0;
-  for (size_t i = 0; i < grammar.num_states() && warmed < kMostStates; ++i) {
-    const auto state = static_cast<StateId>(i);
-    int taken = 0;
-    for (const Grammar::ByteEdge& edge : grammar.bytes(state)) taken += edge.last - edge.first + 1;
-    if (taken < kManyBytes || grammar.twin(state) != state) continue;
-    masks.Find(grammar, state);
-    ++warmed;
-  }
-}
-
 }  // namespace
 
 class OutputConstrainer::Count {
@@ -135,10 +120,13 @@ size_t OutputConstrainer::grammar_bytes() const { return count_->all(); }
 std::optional<OutputConstrainer::Made> OutputConstrainer::FindOrNone(const OutputFormat& format,
                                                                      const OutputPlace& place) {
   const std::string key = KeyOf(format, place);
-  const MutexLock lock(mutex_);
-  auto grammar = FindKept(key);
+  std::shared_ptr<const Grammar> grammar;
+  {
+    const MutexLock lock(mutex_);
+    grammar = FindKept(key);
+  }
   if (grammar == nullptr) return std::nullopt;
-  return Made{std::move(grammar), Masks()};
+  return Made{std::move(grammar), Masks()};  // which were there before it was kept
 }
 
 absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputFormat& format,
@@ -162,15 +150,14 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
         count->Subtract(tenant, bytes);
       });
   std::string key = KeyOf(format, place);
+  std::shared_ptr<MaskStore> masks = Masks();
   std::list<Kept> dropped;  // freed outside of the lock
-  std::shared_ptr<MaskStore> masks;
   {
     const MutexLock lock(mutex_);
     const size_t kept_bytes = bytes + key.size();
     Keep({std::move(key), grammar, kept_bytes}, &dropped);
-    masks = Masks();
   }
-  Warm(*grammar, *masks);
+  WarmMasks(*grammar, *masks);
   if (GrammarMatcher(grammar, masks).is_overrun()) {
     return absl::InvalidArgumentError(absl::StrCat(format.field,
                                                    ": the output may begin in more than ",
@@ -180,6 +167,7 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
 }
 
 std::shared_ptr<MaskStore> OutputConstrainer::Masks() {
+  const MutexLock lock(masks_mutex_);
   if (masks_ == nullptr) {
     const auto both = std::make_shared<TrieAndMasks>(*tokenizer_, vocab_size_, kMostMaskBytes);
     masks_ = std::shared_ptr<MaskStore>(both, &both->masks);

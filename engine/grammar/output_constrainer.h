@@ -62,15 +62,17 @@ class OutputConstrainer {
     size_t bytes = 0;  // with the key
   };
 
-  std::shared_ptr<MaskStore> Masks() REFRAIN_REQUIRES(mutex_);
+  // Waits as long as another thread makes the trie, once in a process.
+  std::shared_ptr<MaskStore> Masks();
   std::shared_ptr<const Grammar> FindKept(const std::string& key) REFRAIN_REQUIRES(mutex_);
   void Keep(Kept kept, std::list<Kept>* dropped) REFRAIN_REQUIRES(mutex_);
 
   const Tokenizer* tokenizer_;
   const size_t vocab_size_;
   const size_t most_grammar_bytes_;
+  Mutex masks_mutex_;
+  std::shared_ptr<MaskStore> masks_ REFRAIN_GUARDED_BY(masks_mutex_);
   mutable Mutex mutex_;
-  std::shared_ptr<MaskStore> masks_ REFRAIN_GUARDED_BY(mutex_);
   std::list<Kept> kept_ REFRAIN_GUARDED_BY(mutex_);  // the last used first
   size_t kept_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<Count> count_ = MakeCount();

@@ -3,7 +3,8 @@
 //
 // Checks before it times: every token of a document is allowed at its place, and at some places the
 // allowed tokens are those that a copy of the matcher accepts, one by one. The first round makes
-// the masks and is told apart; others find them. It runs on one thread and its caches are warm:
+// the masks and is told apart, from none and as in the server from those that were made before the
+// first token (WarmMasks); others find them. It runs on one thread and its caches are warm:
 // what it cannot show is what the model's weights leave of them between two tokens.
 //
 //   grammar_bench [ROUNDS] [PART]    only documents whose names hold the part
@@ -25,6 +26,7 @@
 #include "engine/grammar/grammar_matcher.h"
 #include "engine/grammar/mask_store.h"
 #include "engine/grammar/token_trie.h"
+#include "engine/grammar/warm_masks.h"
 #include "tests/engine/text/text_test_data.h"
 #include "tests/support/fake_tokenizer.h"
 #include "tools/bench/grammar_workload.h"
@@ -99,24 +101,34 @@ void CheckAllowed(const GrammarDocument& document, const std::vector<TokenId>& t
   }
 }
 
-// FindAllowed of each token with masks that were made before, and with none: the least of a few
-// rounds, as what else the machine does delays some.
+// FindAllowed of each token with masks that were made before, with none, and with those of
+// WarmMasks, which takes `warming_us`: the least of a few rounds, as what else the machine does
+// delays some.
 struct LeastFind {
-  std::vector<double> known_us, first_us;
+  std::vector<double> known_us, first_us, warmed_us;
+  double warming_us = std::numeric_limits<double>::infinity();
 };
+
+void TakeLeast(const std::vector<double>& run_us, std::vector<double>* least_us) {
+  for (size_t i = 0; i < run_us.size(); ++i) (*least_us)[i] = std::min((*least_us)[i], run_us[i]);
+}
 
 LeastFind MeasureLeastFind(const GrammarDocument& document, const std::vector<TokenId>& tokens,
                            const std::shared_ptr<MaskStore>& known) {
   const std::vector<double> never(tokens.size(), std::numeric_limits<double>::infinity());
-  LeastFind least{never, never};
+  LeastFind least{never, never, never};
   for (int round = 0; round < kFewRounds; ++round) {
-    Run first_run, known_run;
+    Run first_run, warmed_run, known_run;
     Follow(document, tokens, std::make_shared<MaskStore>(&known->trie(), kMaskBytes), &first_run);
+    const auto warmed = std::make_shared<MaskStore>(&known->trie(), kMaskBytes);
+    const double begin = NowUs();
+    WarmMasks(*document.grammar, *warmed);
+    least.warming_us = std::min(least.warming_us, NowUs() - begin);
+    Follow(document, tokens, warmed, &warmed_run);
     Follow(document, tokens, known, &known_run);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      least.first_us[i] = std::min(least.first_us[i], first_run.find_us[i]);
-      least.known_us[i] = std::min(least.known_us[i], known_run.find_us[i]);
-    }
+    TakeLeast(first_run.find_us, &least.first_us);
+    TakeLeast(warmed_run.find_us, &least.warmed_us);
+    TakeLeast(known_run.find_us, &least.known_us);
   }
   return least;
 }
@@ -131,15 +143,19 @@ bool Measure(const GrammarDocument& document, const std::vector<TokenId>& tokens
   const double masks_ms = (std::accumulate(least.first_us.begin(), least.first_us.end(), 0.0) -
                            std::accumulate(least.known_us.begin(), least.known_us.end(), 0.0)) /
                           1e3;
-  const double slowest_ms = *std::max_element(least.first_us.begin(), least.first_us.end()) / 1e3;
+  const auto slowest_ms = [](const std::vector<double>& us) {
+    return *std::max_element(us.begin(), us.end()) / 1e3;
+  };
   Run run;
   for (int round = 0; round < rounds; ++round) Follow(document, tokens, masks, &run);
   const double median = Quantile(run.both_us, 0.5), p99 = Quantile(run.both_us, 0.99);
-  std::printf("| %s | %zu | %zu | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %.0f |\n",
+  std::printf("| %s | %zu | %zu | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f | %.1f | %.2f | %.0f |\n",
               document.name.c_str(), tokens.size(), run.most_places, Quantile(run.find_us, 0.5),
-              Quantile(run.accept_us, 0.5), median, p99, masks_ms, slowest_ms,
+              Quantile(run.accept_us, 0.5), median, p99, masks_ms, slowest_ms(least.first_us),
+              least.warming_us / 1e3, slowest_ms(least.warmed_us),
               static_cast<double>(masks->memory_bytes()) / 1024);
-  return median < kMedianLimitUs && p99 < kP99LimitUs && slowest_ms < kFirstLimitMs;
+  return median < kMedianLimitUs && p99 < kP99LimitUs &&
+         slowest_ms(least.warmed_us) < kFirstLimitMs;
 }
 
 int Main(int rounds, const std::string& part) {
@@ -160,8 +176,8 @@ int Main(int rounds, const std::string& part) {
     std::printf(
         "\n%zu tokens, a trie of %zu nodes\n\n"
         "| document | tokens | places | find us | accept us | both us | p99 us | "
-        "all masks ms | slowest token ms | masks KiB "
-        "|\n|---|---|---|---|---|---|---|---|---|---|\n",
+        "all masks ms | slowest token ms | made before, ms | slowest token then, ms | masks KiB "
+        "|\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         trie->vocab_size(), trie->nodes().size());
     for (const GrammarDocument& document : GrammarDocuments()) {
       if (document.name.find(part) == std::string::npos) continue;
@@ -176,7 +192,7 @@ int Main(int rounds, const std::string& part) {
   }
   if (!kept) {
     std::printf(
-        "MISSED: median under %.0f us, p99 under %.0f us, a token's first masks under %.0f ms\n",
+        "MISSED: median under %.0f us, p99 under %.0f us, a warmed token's masks under %.0f ms\n",
         kMedianLimitUs, kP99LimitUs, kFirstLimitMs);
   }
   return kept ? 0 : 1;
