@@ -7,7 +7,10 @@ ToolFormat DetectToolFormat(std::string_view chat_template) {
     return chat_template.find(text) != std::string_view::npos;
   };
   if (!says("tools")) return ToolFormat::kNone;
-  if (says("<tool_call>")) return ToolFormat::kHermes;
+  if (says("<tool_call>")) {
+    // The same tags around calls that are no JSON: Qwen3-Coder's and GLM's.
+    return says("<function=") || says("<arg_key>") ? ToolFormat::kUnknown : ToolFormat::kHermes;
+  }
   // The instruction that the templates of 3.1 to 3.3 have in common, and what begins a call of
   // those that also know built-in tools.
   if (says("dictionary of argument name and its value") || says("<|python_tag|>")) {

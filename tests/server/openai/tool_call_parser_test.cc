@@ -513,6 +513,11 @@ TEST(ToolFormat, IsRecognisedByTheTemplate) {
   EXPECT_EQ(engine::DetectToolFormat("{{ tools }} dictionary of argument name and its value"),
             ToolFormat::kLlama3);
   EXPECT_EQ(engine::DetectToolFormat("{{ tools }}[TOOL_CALLS]"), ToolFormat::kUnknown);
+  EXPECT_EQ(engine::DetectToolFormat(
+                "{{ tools }}<tool_call>\n<function={{ c.name }}>\n<parameter=a>\n1\n</parameter>"),
+            ToolFormat::kUnknown);
+  EXPECT_EQ(engine::DetectToolFormat("{{ tools }}<tool_call>{{ c.name }}\n<arg_key>a</arg_key>"),
+            ToolFormat::kUnknown);
 }
 
 }  // namespace
