@@ -172,6 +172,18 @@ void BanOthers(const TokenSet& kept, std::span<float> logits) {
   }
 }
 
+// Ascending. On the engine thread, between two steps: a long prompt is not sorted.
+std::vector<TokenId> DistinctTokens(std::span<const TokenId> prompt) {
+  if (prompt.empty()) return {};
+  const TokenId last = *std::max_element(prompt.begin(), prompt.end());
+  TokenSet seen(kvcache::ToIndex(last) + 1);
+  for (const TokenId token : prompt) seen.Add(token);
+  std::vector<TokenId> tokens;
+  tokens.reserve(seen.Count());
+  seen.ForEach([&](TokenId token) { tokens.push_back(token); });
+  return tokens;
+}
+
 }  // namespace
 
 SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
@@ -185,10 +197,7 @@ SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
       constraint_(std::move(constraint)) {
   if (constraint_ != nullptr) matcher_.emplace(constraint_->grammar, constraint_->masks);
   if (params_.repetition_penalty != 1.0) {
-    std::vector<TokenId> tokens(prompt.begin(), prompt.end());
-    std::sort(tokens.begin(), tokens.end());
-    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-    prompt_tokens_ = std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+    prompt_tokens_ = std::make_shared<const std::vector<TokenId>>(DistinctTokens(prompt));
   }
   for (const auto& sequence : params_.banned_sequences) {
     longest_ban_ = std::max(longest_ban_, sequence.size());
