@@ -153,10 +153,11 @@ ReasoningStart StartWithinMessage(std::string_view words, const RenderedChat& re
 
 }  // namespace
 
-absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat) {
+absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat,
+                                              EncodePace* pace) {
   const bool may_think = chat_template.reasoning_format() != ReasoningFormat::kNone;
   if (!chat.continue_final_message) {
-    absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input);
+    absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input, pace);
     if (rendered.ok() && may_think) rendered->reasoning = StartBehindTemplate(*rendered);
     return rendered;
   }
@@ -168,7 +169,7 @@ absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template,
   const std::string continued(*content);
   const bool says_nothing = WithoutSpaceBehind(continued).empty();
   if (says_nothing) MarkPlaceOfText(continued, &chat);
-  absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input);
+  absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input, pace);
   if (!rendered.ok()) return rendered.status();
   absl::Status status =
       says_nothing ? CutAtPlaceOfText(&*rendered) : CutBehindFinalMessage(continued, &*rendered);

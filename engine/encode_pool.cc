@@ -1,11 +1,28 @@
 #include "engine/encode_pool.h"
 
+#include <new>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace refrain::engine {
+namespace {
+
+// One prompt that is too much for the system's limits ends, and the others go on.
+template <typename Work>
+std::invoke_result_t<Work> WithMemory(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "the system refuses memory for the prompt (ulimit -v, vm.overcommit_memory)");
+  }
+}
+
+}  // namespace
+
 absl::Status DeadlineStatus(const EncodedRequest& request) {
   return absl::DeadlineExceededError(
       absl::StrCat("the request did not finish within its ", request.timeout_s, " s"));
@@ -181,7 +198,7 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
 }
 
 void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {
-  short_lane_.Push({.request = std::move(request), .text = std::nullopt});
+  short_lane_.Push({.request = std::move(request), .rendered = false, .text = std::nullopt});
 }
 
 int32_t EncodePool::EndWaiting(const std::unordered_set<std::string>& tenants,
@@ -208,21 +225,27 @@ void EncodePool::Stop() {
 void EncodePool::Serve(Lane* lane) {
   while (std::optional<Job> job = lane->WaitAndPop()) {
     if (lane->is_long) {
-      TokenizeInSlices(*std::move(job));
+      WorkInSlices(*std::move(job));
     } else {
       Render(*std::move(job));
     }
   }
 }
 
-void EncodePool::TokenizeInSlices(Job job) {
+void EncodePool::WorkInSlices(Job job) {
   const std::string tenant = job.tenant();
   const bool large = job.is_large();
+  bool goes_on = false;  // to its text, which may be large
   {
     LongTextPace pace(*this, *job.request);
-    Tokenize(std::move(job), &pace);
+    if (!job.rendered) {
+      goes_on = RenderText(&job, &pace);
+    } else {
+      Tokenize(std::move(job), &pace);
+    }
   }
   long_lane_.Done(tenant, large);
+  if (goes_on) long_lane_.Push(std::move(job));
 }
 
 void EncodePool::Sweep(Lane* lane) {
@@ -257,31 +280,45 @@ bool EncodePool::SkipEnded(EncodedRequest& request) const {
   return false;
 }
 
-void EncodePool::Render(Job job) {
-  if (SkipEnded(*job.request)) return;
-  absl::StatusOr<std::optional<PromptText>> text = encoder_->Render(job.request.get());
+bool EncodePool::RenderText(Job* job, EncodePace* pace) {
+  EncodedRequest& request = *job->request;
+  if (SkipEnded(request)) return false;
+  absl::StatusOr<std::optional<PromptText>> text =
+      WithMemory([&] { return encoder_->Render(&request, pace); });
+  if (SkipEnded(request)) return false;  // which may have ended it half-way
+  if (absl::IsCancelled(text.status())) {
+    long_lane_.Push(std::move(*job));  // the pool stops, which ends it there
+    return false;
+  }
   if (!text.ok()) {
-    job.request->End(text.status());
-    return;
+    request.End(text.status());
+    return false;
   }
-  job.text = *std::move(text);
-  if (!encoder_->FindConstraint(job.text, job.request.get())) {
-    long_lane_.Push(std::move(job));
-  } else if (!job.text.has_value() || job.text->text.size() <= kLongTextBytes) {
-    Tokenize(std::move(job), nullptr);
-  } else if (encoder_->BytesToTokenize(*job.text, *job.request) <= kLongTextBytes) {
-    ShortTextPace pace;
-    Tokenize(std::move(job), &pace);
-  } else {
-    long_lane_.Push(std::move(job));
-  }
+  job->text = *std::move(text);
+  job->rendered = true;
+  return true;
+}
+
+void EncodePool::Render(Job job) {
+  if (PromptEncoder::IsLongToRender(job.request->request)) return long_lane_.Push(std::move(job));
+  if (!RenderText(&job, nullptr)) return;
+  const bool is_text = job.text.has_value();
+  const bool is_long = is_text && job.text->text.size() > kLongTextBytes;
+  const absl::StatusOr<bool> is_quick = WithMemory([&]() -> absl::StatusOr<bool> {
+    return encoder_->FindConstraint(job.text, job.request.get()) &&
+           (!is_long || encoder_->BytesToTokenize(*job.text, *job.request) <= kLongTextBytes);
+  });
+  if (!is_quick.ok()) return job.request->End(is_quick.status());
+  if (!*is_quick) return long_lane_.Push(std::move(job));
+  ShortTextPace pace;
+  Tokenize(std::move(job), is_long ? &pace : nullptr);
 }
 
 void EncodePool::Tokenize(Job job, EncodePace* pace) {
   EncodedRequest& request = *job.request;
   if (SkipEnded(request)) return;
   if (request.only_tokenize) return TokenizeOnly(job, pace);
-  absl::Status status = encoder_->Tokenize(job.text, &request, pace);
+  absl::Status status = WithMemory([&] { return encoder_->Tokenize(job.text, &request, pace); });
   if (status.ok()) {
     status = request.ticket.SetTokens(static_cast<int64_t>(request.prompt.size()));
   }
@@ -299,7 +336,8 @@ void EncodePool::Tokenize(Job job, EncodePace* pace) {
 
 void EncodePool::TokenizeOnly(const Job& job, EncodePace* pace) {
   StreamBatch batch;
-  absl::StatusOr<std::vector<TokenId>> ids = encoder_->TokenizeText(*job.text, pace);
+  absl::StatusOr<std::vector<TokenId>> ids =
+      WithMemory([&] { return encoder_->TokenizeText(*job.text, pace); });
   if (ids.ok()) {
     batch.text_ids = *std::move(ids);
   } else {

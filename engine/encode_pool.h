@@ -23,11 +23,11 @@ namespace refrain::engine {
 
 // Renders templates and tokenizes, away from the I/O threads and the engine thread.
 //
-// Two lanes: `threads` threads render all requests and tokenize the short ones; texts of which more
-// than kLongTextBytes were not tokenized before (StretchMemo), and requests of which the output has
-// a form that is yet to be made a grammar of, go to threads of their own, which
-// work one at a time, in slices of kSlice. While sequences run there are rests between the slices,
-// so that a prompt of 1 MB holds up neither a short one nor running streams
+// Two lanes: `threads` threads render requests and tokenize the short ones; texts of which more
+// than kLongTextBytes were not tokenized before (StretchMemo), conversations of very many messages,
+// and requests of which the output has a form that is yet to be made a grammar of, go to threads of
+// their own, which work one at a time, in slices of kSlice. While sequences run there are rests
+// between the slices, so that a prompt of 1 MB holds up neither a short one nor running streams
 // (docs/results/encode-gap.md): of kRest, or of kShortRest while another long text waits. In both
 // lanes tenants take turns, with short texts and with slices of long ones, so that neither one with
 // a thousand prompts nor one with a book holds up another's: a long text takes a few times as long
@@ -38,7 +38,8 @@ namespace refrain::engine {
 // A request that is cancelled or out of time leaves its lane within kSweepPeriod, whatever is in
 // work before it: one more thread per lane looks, while more requests wait there than threads do. A
 // text that cannot fit into the context goes no further than the first lane. What fails finishes
-// its stream, and so does what only_tokenize asks for. Any thread may Push. Stop ends the threads
+// its stream, with RESOURCE_EXHAUSTED where the system refuses memory, and so does what
+// only_tokenize asks for. Any thread may Push. Stop ends the threads
 // after what they are doing; what still waits is finished as CANCELLED.
 class EncodePool {
  public:
@@ -67,6 +68,7 @@ class EncodePool {
  private:
   struct Job {
     std::unique_ptr<EncodedRequest> request;
+    bool rendered = false;
     std::optional<PromptText> text;
 
     const std::string& tenant() const { return request->request.tenant; }
@@ -115,7 +117,9 @@ class EncodePool {
   void Serve(Lane* lane);
   void Sweep(Lane* lane);
   void Render(Job job);
-  void TokenizeInSlices(Job job);
+  void WorkInSlices(Job job);
+  // False: it has ended, with its reason.
+  bool RenderText(Job* job, EncodePace* pace);
   void Tokenize(Job job, EncodePace* pace);
   void TokenizeOnly(const Job& job, EncodePace* pace);
   bool Expired(const EncodedRequest& request) const;

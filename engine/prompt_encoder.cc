@@ -140,7 +140,19 @@ void PromptEncoder::SetConstraint(OutputConstrainer::Made made, EncodedRequest* 
   request->constraint = std::move(constraint);
 }
 
-absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* request) const {
+bool PromptEncoder::IsLongToRender(const Request& request) {
+  constexpr size_t kMany = 1024;  // some 6 us each
+  const auto* chat = std::get_if<ChatPrompt>(&request.prompt);
+  if (chat == nullptr) return false;
+  size_t items = 0;
+  for (const jinja::Value* list : {&chat->input.messages, &chat->input.tools}) {
+    if (list->is_list()) items += list->AsList().size();
+  }
+  return items > kMany;
+}
+
+absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* request,
+                                                                EncodePace* pace) const {
   Request& in = request->request;
   if (std::holds_alternative<TokenPrompt>(in.prompt)) return std::nullopt;
   if (const auto* chat = std::get_if<ChatPrompt>(&in.prompt)) {
@@ -149,7 +161,7 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* 
                                      ? chat_template_->tool_format()
                                      : ToolFormat::kNone};
   }
-  absl::StatusOr<PromptText> text = RenderText(&in);
+  absl::StatusOr<PromptText> text = RenderText(&in, pace);
   if (!text.ok()) return text.status();
   request->answers.reasoning = text->reasoning;
   if (request->stream != nullptr) request->stream->SetReasoningStart(text->reasoning);
@@ -159,7 +171,7 @@ absl::StatusOr<std::optional<PromptText>> PromptEncoder::Render(EncodedRequest* 
   return *std::move(text);
 }
 
-absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
+absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request, EncodePace* pace) const {
   if (auto* text = std::get_if<TextPrompt>(&request->prompt)) {
     // Whoever sends raw text applies the template himself: control tokens count.
     PromptText prompt{.text = std::move(text->text),
@@ -174,7 +186,7 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request) const {
         "the model has no chat template: use completions with a text prompt");
   }
   absl::StatusOr<RenderedChat> rendered =
-      RenderChatPrompt(*chat_template_, std::exchange(chat, {}));
+      RenderChatPrompt(*chat_template_, std::exchange(chat, {}), pace);
   if (!rendered.ok()) return rendered.status();
   const EncodeOptions options = SafeEncodeOptions(*rendered);
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};

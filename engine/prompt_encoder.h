@@ -36,9 +36,9 @@ struct EncodeLimits {
   int64_t vocab_size = 0;
 };
 
-// Turns a request into token ids and rules, and checks their sizes. Render is quick (a template),
-// Tokenize takes time in proportion to the text. Any thread. Failure: INVALID_ARGUMENT
-// naming what is too long or out of range, the value and the limit.
+// Turns a request into token ids and rules, and checks their sizes. Render is quick (a template)
+// unless IsLongToRender, Tokenize takes time in proportion to the text. Any thread. Failure:
+// INVALID_ARGUMENT naming what is too long or out of range, the value and the limit.
 class PromptEncoder {
  public:
   // All outlive the encoder; `chat_template`, `turns` and `constrainer` may be null. Without
@@ -51,7 +51,11 @@ class PromptEncoder {
   // Of a prompt that is text or a conversation, which is gone from the request then: a long text
   // waits, and should not be there twice. A prompt of ids has none. A text is refused that
   // cannot but be too long, unless its end alone or its ids are asked for.
-  absl::StatusOr<std::optional<PromptText>> Render(EncodedRequest* request) const;
+  // `pace` may hold up a conversation or stop it, CANCELLED, and be null.
+  absl::StatusOr<std::optional<PromptText>> Render(EncodedRequest* request,
+                                                   EncodePace* pace = nullptr) const;
+  // A conversation of so many messages and tools that its template may take long. Quick.
+  static bool IsLongToRender(const Request& request);
   // Of a request whose output has a form: takes the constraint that was made of it for another.
   // False where it is yet to be made, which Tokenize does and which may take long. Quick.
   bool FindConstraint(const std::optional<PromptText>& text, EncodedRequest* request) const;
@@ -66,7 +70,7 @@ class PromptEncoder {
                                                     EncodePace* pace = nullptr) const;
 
  private:
-  absl::StatusOr<PromptText> RenderText(Request* request) const;
+  absl::StatusOr<PromptText> RenderText(Request* request, EncodePace* pace) const;
   OutputPlace PlaceOf(const std::optional<PromptText>& text) const;
   absl::Status Constrain(const std::optional<PromptText>& text, EncodedRequest* request,
                          EncodePace* pace) const;

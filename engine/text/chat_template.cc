@@ -73,7 +73,8 @@ absl::StatusOr<ChatTemplate::Variant> ChatTemplate::MakeVariant(std::string_view
   Variant variant{.parsed = *std::move(parsed), .knows_developer = KnowsRole(source, "developer")};
   const auto render = [&](const jinja::Value& messages,
                           const jinja::Value& tools) -> absl::StatusOr<std::string> {
-    absl::StatusOr<RenderedChat> rendered = Render(variant, {.messages = messages, .tools = tools});
+    absl::StatusOr<RenderedChat> rendered =
+        Render(variant, {.messages = messages, .tools = tools}, nullptr);
     if (!rendered.ok()) return rendered.status();
     return std::move(rendered->text);
   };
@@ -172,7 +173,8 @@ absl::Status ChatTemplate::NoTemplate() const {
       tool_use_.has_value() ? "; 'tool_use' is for requests with tools" : ", which are not used"));
 }
 
-absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input) const {
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input,
+                                                  EncodePace* pace) const {
   using jinja::Value;
   constexpr int kMaxDepth = 100;
   if (!unusable_.ok()) return unusable_;
@@ -187,11 +189,12 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatTemplateInput& input
   const bool with_tools = !input.tools.is_undefined();
   const std::optional<Variant>& variant = with_tools && tool_use_.has_value() ? tool_use_ : chat_;
   if (!variant.has_value()) return NoTemplate();
-  return Render(*variant, input);
+  return Render(*variant, input, pace);
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const Variant& variant,
-                                                  const ChatTemplateInput& input) const {
+                                                  const ChatTemplateInput& input,
+                                                  EncodePace* pace) const {
   using jinja::Value;
   jinja::Map variables;
   // As Hugging Face's apply_chat_template has them; templates ask `tools is not none`.
@@ -215,7 +218,7 @@ absl::StatusOr<RenderedChat> ChatTemplate::Render(const Variant& variant,
     if (variant.reads_xml_tools) variables.Set(kXmlTools, tools);
   }
   const absl::StatusOr<jinja::Text> text =
-      variant.parsed->Render(Value::MakeMap(std::move(variables)), input.now);
+      variant.parsed->Render(Value::MakeMap(std::move(variables)), input.now, pace);
   if (!text.ok()) return text.status();
   RenderedChat rendered{.text = text->bytes(), .content_spans = {}};
   for (const jinja::Text::Mark& mark : text->marks()) {

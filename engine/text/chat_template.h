@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/text/encode_pace.h"
 #include "engine/text/jinja/value.h"
 #include "engine/text/message_form.h"
 #include "engine/text/reasoning_format.h"
@@ -80,7 +81,9 @@ class ChatTemplate {
   static std::unique_ptr<ChatTemplate> Unusable(const absl::Status& why);
   ~ChatTemplate();
 
-  absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input) const;
+  // `pace` may hold it up or stop it, CANCELLED, and be null.
+  absl::StatusOr<RenderedChat> Render(const ChatTemplateInput& input,
+                                      EncodePace* pace = nullptr) const;
   // False for one that makes the same of whatever is said: a name that stands for a template.
   bool shows_messages() const;
   // Of conversations with tools.
@@ -106,7 +109,8 @@ class ChatTemplate {
   ChatTemplate() = default;
   // Needs tokens_.
   absl::StatusOr<Variant> MakeVariant(std::string_view source) const;
-  absl::StatusOr<RenderedChat> Render(const Variant& variant, const ChatTemplateInput& input) const;
+  absl::StatusOr<RenderedChat> Render(const Variant& variant, const ChatTemplateInput& input,
+                                      EncodePace* pace) const;
   absl::Status NoTemplate() const;
 
   std::optional<Variant> chat_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/text/encode_pace.h"
 #include "engine/text/jinja/template_error.h"
 #include "engine/text/jinja/value.h"
 
@@ -12,7 +13,7 @@ namespace refrain::engine::jinja {
 
 // What one rendering may cost, so that a hostile template, or a hostile request to a careless one,
 // ends in an error. Time is bounded by the steps and by the bytes that operations read or write.
-// Throws TemplateError when something is used up.
+// Throws TemplateError when something is used up, and RenderingStopped when the pace says so.
 class Budget {
  public:
   static constexpr int64_t kMaxSteps = 5'000'000;         // evaluated nodes
@@ -22,8 +23,13 @@ class Budget {
   static constexpr int kMaxRecursion = 600;  // interpreter frames
   static constexpr int kMaxValueDepth = 100;
 
+  explicit Budget(EncodePace* pace = nullptr) : pace_(pace) {}  // outlives it; may be null
+
   void Step() {
     if (++steps_ > kMaxSteps) Fail("takes more steps", kMaxSteps);
+    if (pace_ == nullptr) return;
+    pace_->Did(kStepBytes);
+    if (pace_->stopped()) throw RenderingStopped();
   }
 
   void Bytes(size_t bytes) {
@@ -85,6 +91,9 @@ class Budget {
     throw TemplateError(message);
   }
 
+  static constexpr size_t kStepBytes = 1;  // of a text that take about as long to tokenize
+
+  EncodePace* pace_;
   int64_t steps_ = 0;
   int64_t bytes_ = 0;
   int recursion_ = 0;

@@ -66,8 +66,8 @@ class Interpreter::OutputGuard {
   Text outer_;
 };
 
-Interpreter::Interpreter(const Value& variables, const std::tm& now)
-    : variables_(variables), now_(now), scopes_(1) {}
+Interpreter::Interpreter(const Value& variables, const std::tm& now, EncodePace* pace)
+    : variables_(variables), now_(now), budget_(pace), scopes_(1) {}
 
 Interpreter::~Interpreter() {
   for (const std::shared_ptr<Namespace>& space : namespaces_) space->attributes = Map();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/encode_pace.h"
 #include "engine/text/jinja/ast.h"
 #include "engine/text/jinja/budget.h"
 #include "engine/text/jinja/call_arguments.h"
@@ -19,15 +20,15 @@ namespace refrain::engine::jinja {
 class Namespace;
 
 // One rendering: walks the statements with a stack of scopes and a budget. Made, run once and
-// thrown away by Template. Throws TemplateError.
+// thrown away by Template. Throws TemplateError, and RenderingStopped.
 //
 // Scopes: the template, each pass of a loop, each block and each macro call has its own; `if` has
 // none. A name is looked up from the innermost outwards; a macro sees what its definition sees, not
 // what its caller sees.
 class Interpreter {
  public:
-  // Both outlive the interpreter.
-  Interpreter(const Value& variables, const std::tm& now);
+  // All outlive the interpreter; `pace` may be null.
+  Interpreter(const Value& variables, const std::tm& now, EncodePace* pace);
   ~Interpreter();
 
   Text Run(const Block& block);

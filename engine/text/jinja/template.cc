@@ -17,7 +17,8 @@ absl::StatusOr<std::unique_ptr<Template>> Template::Parse(std::string_view sourc
   }
 }
 
-absl::StatusOr<Text> Template::Render(const Value& variables, const std::tm& now) const {
+absl::StatusOr<Text> Template::Render(const Value& variables, const std::tm& now,
+                                      EncodePace* pace) const {
   if (!variables.is_map()) return absl::InvalidArgumentError("template variables are not a map");
   if (variables.depth() > Budget::kMaxValueDepth) {
     return absl::InvalidArgumentError(absl::StrCat("chat template: the messages nest ",
@@ -25,9 +26,11 @@ absl::StatusOr<Text> Template::Render(const Value& variables, const std::tm& now
                                                    Budget::kMaxValueDepth));
   }
   try {
-    return Interpreter(variables, now).Run(block_);
+    return Interpreter(variables, now, pace).Run(block_);
   } catch (const TemplateError& error) {
     return absl::InvalidArgumentError(absl::StrCat("chat template: ", error.message));
+  } catch (const RenderingStopped&) {
+    return absl::CancelledError("rendering was stopped");
   }
 }
 

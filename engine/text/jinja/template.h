@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/text/encode_pace.h"
 #include "engine/text/jinja/ast.h"
 #include "engine/text/jinja/value.h"
 
@@ -30,8 +31,10 @@ class Template {
   static absl::StatusOr<std::unique_ptr<Template>> Parse(std::string_view source);
 
   // `variables` is a map. `now` is what strftime_now shows. The marks of the text tell which bytes
-  // came out of values marked as from a request.
-  absl::StatusOr<Text> Render(const Value& variables, const std::tm& now) const;
+  // came out of values marked as from a request. `pace` may hold it up or stop it, CANCELLED, and
+  // be null.
+  absl::StatusOr<Text> Render(const Value& variables, const std::tm& now,
+                              EncodePace* pace = nullptr) const;
 
  private:
   explicit Template(Block block) : block_(std::move(block)) {}

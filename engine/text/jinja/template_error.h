@@ -13,6 +13,9 @@ struct TemplateError {
   std::string message;
 };
 
+// The same where nobody wants what is rendered any more.
+struct RenderingStopped {};
+
 }  // namespace refrain::engine::jinja
 
 #endif  // REFRAIN_ENGINE_TEXT_JINJA_TEMPLATE_ERROR_H_

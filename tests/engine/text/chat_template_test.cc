@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/text/encode_pace.h"
 #include "engine/text/jinja/json.h"
 #include "engine/text/jinja/template.h"
 #include "tests/support/slow_build.h"
@@ -171,6 +172,26 @@ TEST(ChatTemplateTest, ToolsAreShownByTheTemplateOfThatName) {
   };
   EXPECT_EQ(format("no place", "{{ tools }}<tool_call>"), ToolFormat::kHermes);
   EXPECT_EQ(format("{{ tools }}<tool_call>", "no place"), ToolFormat::kNone);
+}
+
+// What is rendered for nobody ends long before its steps are used up.
+TEST(ChatTemplateTest, IsHeldUpAndStoppedByItsPace) {
+  class Pace : public EncodePace {
+   public:
+    int checkpoints = 0;
+
+   protected:
+    void Checkpoint() override {
+      if (++checkpoints == 3) Stop();
+    }
+  };
+  const auto chat = ChatTemplate::Create(
+      "{% for a in range(1000) %}{% for b in range(1000) %}.{% endfor %}{% endfor %}", "", "");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  Pace pace;
+  EXPECT_EQ((*chat)->Render({}, &pace).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(pace.checkpoints, 3);
+  EXPECT_TRUE((*chat)->Render({}).ok());
 }
 
 TEST(ChatTemplateTest, SeesTheTokensThatTheModelHas) {

@@ -1,0 +1,140 @@
+// Conversations on their way through the pool, and prompts for which there is no memory.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/encode_pool.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/jinja/value.h"
+#include "tests/support/eventually.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/fake_tokenizer.h"
+
+namespace refrain::engine {
+namespace {
+
+using ::refrain::testing::Eventually;
+using ::testing::HasSubstr;
+
+constexpr char kTemplate[] =
+    "{% for m in messages %}{{ m.content }}"
+    "{% if m.content == 'slow' %}{% for a in range(1000) %}{% for b in range(1000) %}"
+    "{% endfor %}{% endfor %}{% endif %}{% endfor %}";
+
+class EncodePoolChatTest : public ::testing::Test {
+ protected:
+  EncodePoolChatTest()
+      : chat_(*ChatTemplate::Create(kTemplate, "", "")),
+        encoder_(&tokenizer_, chat_.get(),
+                 {.max_context_tokens = 1 << 22, .kv_capacity_tokens = 1 << 22}) {
+    pool_ = std::make_unique<EncodePool>(
+        &encoder_, &clock_, 1,
+        [this](std::unique_ptr<EncodedRequest> request) {
+          std::lock_guard lock(mutex_);
+          done_.push_back(std::move(request));
+          changed_.notify_all();
+        },
+        [this] {
+          if (at_rest) at_rest();
+          return false;
+        });
+  }
+  ~EncodePoolChatTest() override { pool_->Stop(); }
+
+  std::unique_ptr<EncodedRequest> Make(uint64_t number, size_t messages,
+                                       const std::string& content) {
+    auto request = std::make_unique<EncodedRequest>();
+    request->number = number;
+    request->ticket = *ledger_->Enter("");
+    request->stream = std::make_shared<TokenStream>();
+    jinja::Map message;
+    message.Set("role", jinja::Value::String("user"));
+    message.Set("content", jinja::Value::String(content));
+    ChatPrompt chat;
+    chat.input.messages = jinja::Value::MakeList(
+        jinja::Value::List(messages, jinja::Value::MakeMap(std::move(message))));
+    request->request.prompt = std::move(chat);
+    return request;
+  }
+
+  std::vector<uint64_t> WaitFor(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return done_.size() >= count; });
+    std::vector<uint64_t> numbers;
+    for (const auto& request : done_) numbers.push_back(request->number);
+    return numbers;
+  }
+
+  testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
+  testing::FakeClock clock_;
+  std::shared_ptr<AdmissionLedger> ledger_ = std::make_shared<AdmissionLedger>(100, 1 << 30);
+  std::unique_ptr<ChatTemplate> chat_;
+  PromptEncoder encoder_;
+  std::function<void()> at_rest;  // between two slices of the long lane
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<EncodedRequest>> done_;
+  std::unique_ptr<EncodePool> pool_;
+};
+
+TEST_F(EncodePoolChatTest, AShortConversationOvertakesOneOfVeryManyMessages) {
+  std::atomic<bool> short_done = false, rested = false;
+  at_rest = [&] {
+    rested = true;
+    EXPECT_TRUE(Eventually([&] { return short_done.load(); }));
+  };
+  pool_->Push(Make(1, 20'000, "abc"));
+  pool_->Push(Make(2, 3, "abc"));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
+  short_done = true;
+  EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{2, 1}));
+  EXPECT_TRUE(rested);
+  EXPECT_EQ(done_[1]->prompt.size(), 3u * 20'000);
+}
+
+TEST_F(EncodePoolChatTest, StopsRenderingWhatNobodyWaitsFor) {
+  auto request = Make(1, 1, "slow");
+  ChatPrompt& chat = std::get<ChatPrompt>(request->request.prompt);
+  // Of many tools: else it would be rendered in the other lane.
+  chat.input.tools =
+      jinja::Value::MakeList(jinja::Value::List(2000, jinja::Value::MakeMap(jinja::Map())));
+  const std::shared_ptr<TokenStream> stream = request->stream;
+  std::atomic<int> rests = 0;
+  at_rest = [&] {
+    ++rests;
+    stream->Cancel();
+  };
+  pool_->Push(std::move(request));
+  ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  EXPECT_EQ(stream->Read().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(rests, 1);
+}
+
+TEST_F(EncodePoolChatTest, APromptWithoutMemoryEndsAndOthersGoOn) {
+  tokenizer_.before_encode = [&](std::string_view text) {
+    if (text == "aaa") throw std::bad_alloc();
+  };
+  auto refused = Make(1, 1, "aaa");
+  const std::shared_ptr<TokenStream> stream = refused->stream;
+  pool_->Push(std::move(refused));
+  pool_->Push(Make(2, 1, "abc"));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
+  ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  const absl::Status status = stream->Read().status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("memory for the prompt"));
+}
+
+}  // namespace
+}  // namespace refrain::engine
