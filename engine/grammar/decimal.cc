@@ -19,7 +19,8 @@ int ReadExponent(std::string_view text) {
 
 std::strong_ordering CompareMagnitudes(const Decimal& a, const Decimal& b) {
   const std::string& whole = a.integer_digits();
-  if (const auto order = whole.size() <=> b.integer_digits().size(); order != 0) return order;
+  if (const auto order = whole.size() <=> b.integer_digits().size(); std::is_neq(order))
+    return order;
   if (const auto order = whole.compare(b.integer_digits()); order != 0) return order <=> 0;
   return a.fraction_digits().compare(b.fraction_digits()) <=> 0;
 }

@@ -44,8 +44,13 @@ absl::StatusOr<bool> None(const SchemaEntry& entry, std::string_view what) {
 // other, so that schemas may refer to themselves and to long chains of others.
 class SchemaDrawing {
  public:
-  SchemaDrawing(const SchemaValue* root, JsonRules* rules)
-      : root_(*root), entries_(root), rules_(*rules), builder_(rules->builder()), strings_(rules) {}
+  SchemaDrawing(const SchemaValue* root, SchemaHold hold, JsonRules* rules)
+      : root_(*root),
+        hold_(hold),
+        entries_(root, hold),
+        rules_(*rules),
+        builder_(rules->builder()),
+        strings_(rules) {}
 
   absl::StatusOr<RuleId> DrawAll() {
     const absl::StatusOr<Entry*> root = entries_.Find({.schemas = {&root_}});
@@ -74,6 +79,7 @@ class SchemaDrawing {
   absl::Status Draw(const Entry& entry, Entry* host, const Ends& ends, int within);
   absl::Status DrawAlternatives(const Entry& entry, Entry* host, const Ends& ends, int within);
   absl::Status DrawTypes(const Entry& entry, const Ends& ends);
+  absl::StatusOr<RuleId> RuleOfStrings(const SchemaFacts::Strings& strings);
   absl::Status DrawNumber(const Entry& entry, const Ends& ends);
   absl::Status DrawArray(const Entry& entry, const Ends& ends);
   absl::Status DrawObject(const Entry& entry, const Ends& ends);
@@ -89,6 +95,7 @@ class SchemaDrawing {
   absl::Status CheckBeginnings();
 
   const SchemaValue& root_;
+  const SchemaHold hold_;
   SchemaEntries entries_;
   JsonRules& rules_;
   GrammarBuilder& builder_;
@@ -178,7 +185,7 @@ absl::Status SchemaDrawing::DrawTypes(const Entry& entry, const Ends& ends) {
     if (absl::Status drawn = DrawNumber(entry, ends); !drawn.ok()) return drawn;
   }
   if (facts.types.Overlaps(TypeSet::String())) {
-    const absl::StatusOr<RuleId> rule = strings_.Find(facts.strings);
+    const absl::StatusOr<RuleId> rule = RuleOfStrings(facts.strings);
     if (rule.ok()) {
       call(*rule);
     } else if (!absl::IsNotFound(rule.status())) {
@@ -193,6 +200,16 @@ absl::Status SchemaDrawing::DrawTypes(const Entry& entry, const Ends& ends) {
   }
   if (facts.types.Overlaps(TypeSet::Object())) return DrawObject(entry, ends);
   return absl::OkStatus();
+}
+
+absl::StatusOr<RuleId> SchemaDrawing::RuleOfStrings(const SchemaFacts::Strings& strings) {
+  absl::StatusOr<RuleId> rule = strings_.Find(strings);
+  const bool is_left_out = absl::IsInvalidArgument(rule.status()) && !strings.patterns.empty() &&
+                           hold_ == SchemaHold::kWhatItCan;
+  if (!is_left_out) return rule;
+  SchemaFacts::Strings without = strings;
+  without.patterns.clear();
+  return strings_.Find(without);
 }
 
 absl::Status SchemaDrawing::DrawNumber(const Entry& entry, const Ends& ends) {
@@ -320,7 +337,7 @@ absl::StatusOr<bool> SchemaDrawing::HoldNames(const Entry& entry, ObjectRule* ob
 
 absl::Status SchemaDrawing::NameFurther(const SchemaFacts::Strings& names, ObjectRule* object) {
   if (!object->further) return absl::OkStatus();
-  const absl::StatusOr<RuleId> rule = strings_.Find(names);
+  const absl::StatusOr<RuleId> rule = RuleOfStrings(names);
   if (rule.ok()) {
     object->further->name = *rule;
   } else if (absl::IsNotFound(rule.status())) {
@@ -365,13 +382,15 @@ absl::StatusOr<bool> SchemaDrawing::HoldCounts(const Entry& entry, ObjectRule* o
         object->properties, [](const ObjectRule::Property& one) { return one.is_required; }));
     const absl::StatusOr<int> least = ReadCount(*objects.min_properties);
     object->is_empty_too = false;
-    if (*least > std::max(required, 1)) {
+    if (*least > std::max(required, 1) && hold_ == SchemaHold::kAll) {
       return SchemaError(*objects.min_properties, "is not supported");
     }
   }
   if (objects.max_properties != nullptr) {
     const absl::StatusOr<int> most = ReadCount(*objects.max_properties);
-    if (object->further || object->properties.size() > static_cast<size_t>(*most)) {
+    const bool may_have_more =
+        object->further || object->properties.size() > static_cast<size_t>(*most);
+    if (may_have_more && hold_ == SchemaHold::kAll) {
       return SchemaError(*objects.max_properties, "is not supported");
     }
   }
@@ -413,10 +432,11 @@ absl::Status SchemaDrawing::CheckBeginnings() {
 
 }  // namespace
 
-absl::StatusOr<RuleId> AddJsonSchema(std::string_view schema_text, JsonRules* rules) {
+absl::StatusOr<RuleId> AddJsonSchema(std::string_view schema_text, JsonRules* rules,
+                                     SchemaHold hold) {
   const auto root = ParseSchema(schema_text);
   if (!root.ok()) return root.status();
-  return SchemaDrawing(root->get(), rules).DrawAll();
+  return SchemaDrawing(root->get(), hold, rules).DrawAll();
 }
 
 }  // namespace refrain::engine

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/grammar/json_rules.h"
+#include "engine/grammar/schema_facts.h"
 
 namespace refrain::engine {
 
@@ -27,20 +28,23 @@ namespace refrain::engine {
 //   minProperties 1;
 // - items, prefixItems, minItems, maxItems;
 // - minLength, maxLength, pattern (with look-aheads at its begin), format (date, time, date-time,
-//   duration, email, hostname, ipv4, ipv6, uri, uuid; others say nothing, nor does one beside a
-//   pattern);
+//   duration, email, hostname, ipv4, ipv6, uri, uuid and others of string_formats.cc; those not
+//   known say nothing, nor does one beside a pattern);
 // - minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf;
-// - $defs, definitions, annotations (title, description, default, examples, $comment, x-... and
-//   others), which say nothing, and whatever keyword is not about the types that are allowed.
-// Any other keyword is refused by name: silently left out it would let wrong values through. What
-// nobody refers to is not looked at.
+// - $defs, definitions, annotations (title, description, default, examples, $comment, and whatever
+//   JSON Schema does not know), which say nothing, and whatever keyword is not about the types that
+//   are allowed.
+// Any other keyword is refused by name: silently left out it would let wrong values through. With
+// SchemaHold::kWhatItCan it is left out, and alternatives of a `oneOf` may overlap. What nobody
+// refers to is not looked at.
 //
 // Pure but for the builder, whose bounds are the schema's; takes time that grows with the schema
 // and is bounded where it repeats parts of itself. Failure: INVALID_ARGUMENT naming the keyword's
 // place as a JSON pointer ("/properties/age/contains is not supported"), for what is not
 // understood, is no schema, leads nowhere, nests deeper than 64 or allows nothing; and what Finish
 // says.
-absl::StatusOr<RuleId> AddJsonSchema(std::string_view schema_text, JsonRules* rules);
+absl::StatusOr<RuleId> AddJsonSchema(std::string_view schema_text, JsonRules* rules,
+                                     SchemaHold hold = SchemaHold::kAll);
 
 }  // namespace refrain::engine
 

@@ -29,6 +29,7 @@ void AddCalls(const OutputFormat::ToolCalls& calls, ToolFormat tools, std::strin
   for (const auto& tool : calls.tools) {
     AddText(tool.name, key);
     AddText(tool.parameters, key);
+    key->push_back(tool.is_strict ? '1' : '0');
   }
 }
 

@@ -30,6 +30,7 @@ struct OutputFormat {
     struct Tool {
       std::string name;
       std::string parameters;  // a JSON Schema of its arguments; empty: any object
+      bool is_strict = true;   // all that it says has to hold, or it is refused
     };
     std::vector<Tool> tools;
     bool several = true;  // more than one call may follow

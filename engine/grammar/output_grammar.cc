@@ -87,7 +87,8 @@ void AddLineEndsBehindThought(GrammarBuilder& builder, RuleId rule, NodeId from,
 
 absl::StatusOr<RuleId> ArgumentsRule(const OutputFormat::ToolCalls::Tool& tool, JsonRules* rules) {
   if (tool.parameters.empty()) return rules->Object();
-  absl::StatusOr<RuleId> arguments = AddJsonSchema(tool.parameters, rules);
+  absl::StatusOr<RuleId> arguments = AddJsonSchema(
+      tool.parameters, rules, tool.is_strict ? SchemaHold::kAll : SchemaHold::kWhatItCan);
   if (!arguments.ok()) {
     return Named(absl::StrCat("the parameters of ", tool.name), arguments.status());
   }

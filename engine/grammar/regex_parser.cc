@@ -92,10 +92,12 @@ class Parser {
 
   RegexNode ParseTerm() {
     const size_t begin = at_;
-    if (here() == '^' || here() == '$') {
-      const bool is_begin = here() == '^';
+    // Python's \A, \Z and \z are letters in ECMAScript, which nobody means who writes them.
+    const bool is_begin = here() == '^' || Continues("\\A");
+    if (is_begin || here() == '$' || Continues("\\Z") || Continues("\\z")) {
       RegexNode anchor{is_begin ? Kind::kBegin : Kind::kEnd};
-      (is_begin ? anchor.begin_anchor : anchor.end_anchor) = at_++;
+      (is_begin ? anchor.begin_anchor : anchor.end_anchor) = begin;
+      at_ += here() == '\\' ? 2 : 1;
       if (ParseQuantifier().has_value()) Fail(begin, "an anchor with a quantifier");
       return anchor;
     }
@@ -153,7 +155,7 @@ class Parser {
   void SkipGroupName(size_t begin) {
     if (here() == '=' || here() == '!') return FailUnsupported(begin, "look-ahead");
     if (Continues("<=") || Continues("<!")) return FailUnsupported(begin, "look-behind");
-    if (!Take("<")) return FailUnsupported(begin, "this kind of group");
+    if (!Take("<") && !Take("P<")) return FailUnsupported(begin, "this kind of group");  // Python's
     const size_t name = at_;
     while (IsLetter(here()) || IsDigit(here()) || here() == '_' || here() == '$') ++at_;
     if (at_ == name || IsDigit(pattern_[name]) || !Take(">")) Fail(begin, "a group of no name");

@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<SchemaEntry*>> SchemaEntries::FindAlternatives(const 
   };
   std::vector<SchemaEntry*> found;
   std::vector<Alternative> described;
-  const bool is_one_of = list.parent->FindOrNull("oneOf") == &list;
+  const bool is_one_of = hold_ == SchemaHold::kAll && list.parent->FindOrNull("oneOf") == &list;
   for (size_t i = 0; i < list.items.size(); ++i) {
     const absl::StatusOr<SchemaEntry*> alternative = Find(parts_of(list.items[i]));
     if (!alternative.ok()) return alternative.status();

@@ -36,12 +36,12 @@ struct SchemaEntry {
 class SchemaEntries {
  public:
   // `root` outlives it.
-  explicit SchemaEntries(const SchemaValue* root) : reader_(root) {}
+  SchemaEntries(const SchemaValue* root, SchemaHold hold) : reader_(root, hold), hold_(hold) {}
 
   // Stays where it is.
   absl::StatusOr<SchemaEntry*> Find(SchemaParts parts);
   // Of a list of alternatives those that allow anything, with what stands beside the list; at least
-  // one. Those of a `oneOf` exclude each other.
+  // one. Those of a `oneOf` exclude each other, if all has to hold.
   absl::StatusOr<std::vector<SchemaEntry*>> FindAlternatives(const SchemaEntry& entry,
                                                              const SchemaValue& list);
   // That nothing can be drawn of an entry: an error, but OK for an alternative, beside which others
@@ -52,6 +52,7 @@ class SchemaEntries {
   absl::StatusOr<Alternative> Describe(const SchemaEntry& entry, size_t index);
 
   SchemaReader reader_;
+  SchemaHold hold_;
   std::map<SchemaParts, std::unique_ptr<SchemaEntry>> entries_;
 };
 

@@ -24,6 +24,12 @@ struct SchemaParts {
   friend auto operator<=>(const SchemaParts&, const SchemaParts&) = default;
 };
 
+// What of a schema has to hold.
+enum class SchemaHold : uint8_t {
+  kAll,       // or it is refused
+  kWhatItCan  // what is not supported is left out
+};
+
 // What SchemaParts say of a value, keyword by keyword: everything but `settled` alternatives.
 struct SchemaFacts {
   struct Property {

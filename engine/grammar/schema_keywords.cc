@@ -26,8 +26,10 @@ constexpr Entry kEntries[] = {
     {"$comment", kAnnotation},
     {"$defs", kAnnotation},
     {"$dynamicAnchor", kAnnotation},
+    {"$dynamicRef", kUnsupported},
     {"$id", kId},
     {"$recursiveAnchor", kAnnotation},
+    {"$recursiveRef", kUnsupported},
     {"$ref", kRef},
     {"$schema", kAnnotation},
     {"$vocabulary", kAnnotation},
@@ -47,16 +49,24 @@ constexpr Entry kEntries[] = {
     {"dependentSchemas", kUnsupported, kObject},
     {"deprecated", kAnnotation},
     {"description", kAnnotation},
+    {"disallow", kUnsupported},
     {"discriminator", kAnnotation},
+    {"divisibleBy", kUnsupported, kNumber},
     {"else", kAnnotation},  // of `if`
     {"enum", kEnum},
     {"example", kAnnotation},
     {"examples", kAnnotation},
     {"exclusiveMaximum", kExclusiveMaximum, kNumber},
     {"exclusiveMinimum", kExclusiveMinimum, kNumber},
+    {"extends", kUnsupported},
     {"externalDocs", kAnnotation},
     {"format", kFormat, kString},
+    {"formatExclusiveMaximum", kUnsupported, kString},
+    {"formatExclusiveMinimum", kUnsupported, kString},
+    {"formatMaximum", kUnsupported, kString},
+    {"formatMinimum", kUnsupported, kString},
     {"id", kAnnotation},
+    {"if", kUnsupported},
     {"items", kItems, kArray},
     {"markdownDescription", kAnnotation},
     {"maxContains", kAnnotation},  // of `contains`
@@ -113,9 +123,8 @@ std::optional<TypeSet> TypeSet::Named(std::string_view name) {
 }
 
 KeywordMeaning MeaningOfKeyword(std::string_view name) {
-  if (name.starts_with("x-")) return {kAnnotation, TypeSet::All()};
   const auto* found = std::ranges::lower_bound(kEntries, name, std::less<>(), &Entry::name);
-  if (found == std::end(kEntries) || found->name != name) return {kUnsupported, TypeSet::All()};
+  if (found == std::end(kEntries) || found->name != name) return {kAnnotation, TypeSet::All()};
   return {found->keyword, found->applies_to};
 }
 

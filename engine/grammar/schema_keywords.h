@@ -71,8 +71,8 @@ enum class SchemaKeyword : uint8_t {
   kMaxProperties,
   kUnevaluatedProperties,
   kId,
-  kAnnotation,   // says nothing about values, or nothing by itself
-  kUnsupported,  // among them any that is not known
+  kAnnotation,   // says nothing about values, or nothing by itself; and any that is not known
+  kUnsupported,  // of some draft, or of ajv
 };
 inline constexpr int kNumSchemaKeywords = static_cast<int>(SchemaKeyword::kUnsupported) + 1;
 
@@ -81,7 +81,8 @@ struct KeywordMeaning {
   TypeSet applies_to;  // values of other types are not held to it
 };
 
-// `x-...` are annotations.
+// What JSON Schema does not know is an annotation (2020-12, core, section 6.5): libraries have
+// many.
 KeywordMeaning MeaningOfKeyword(std::string_view name);
 
 }  // namespace refrain::engine

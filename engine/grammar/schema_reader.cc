@@ -163,7 +163,8 @@ absl::Status JoinNot(const SchemaValue* negated, SchemaFacts* facts) {
     facts->is_nothing = true;
     return absl::OkStatus();
   }
-  return SchemaError(*negated, "is not supported");
+  facts->unsupported.push_back({negated, TypeSet::All()});
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -345,7 +346,14 @@ absl::StatusOr<SchemaFacts> SchemaReader::Read(const SchemaParts& whole) {
       has_type || facts.values || facts.is_nothing || !meant.empty() || !facts.unsupported.empty();
   facts.said_types = facts.types;
   if (!has_type && !facts.values && !meant.empty()) facts.types = meant;
+  if (hold_ == SchemaHold::kWhatItCan) LeaveOutUnsupported(&facts);
   return facts;
+}
+
+void SchemaReader::LeaveOutUnsupported(SchemaFacts* facts) {
+  facts->unsupported.clear();
+  facts->arrays.unique_items = nullptr;
+  facts->objects.names.clear();
 }
 
 }  // namespace refrain::engine

@@ -19,7 +19,8 @@ namespace refrain::engine {
 class SchemaReader {
  public:
   // `root` outlives it.
-  explicit SchemaReader(const SchemaValue* root) : references_(root) {}
+  explicit SchemaReader(const SchemaValue* root, SchemaHold hold = SchemaHold::kAll)
+      : references_(root), hold_(hold) {}
 
   // Parts that say the same in fewer words: a schema that is but a `$ref` is what it refers to.
   absl::StatusOr<SchemaParts> Simplify(SchemaParts parts);
@@ -32,7 +33,11 @@ class SchemaReader {
   // What alone a schema says that it refers to; null when it says more, or nothing of that kind.
   absl::StatusOr<const SchemaValue*> StandInOrNull(const SchemaValue& schema);
 
+  // For SchemaHold::kWhatItCan.
+  static void LeaveOutUnsupported(SchemaFacts* facts);
+
   SchemaReferences references_;
+  SchemaHold hold_;
   SchemaWork work_;
 };
 

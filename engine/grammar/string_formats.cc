@@ -28,6 +28,12 @@ namespace {
 #define REFRAIN_BYTE "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define REFRAIN_IPV4 REFRAIN_BYTE "(\\." REFRAIN_BYTE "){3}"
 
+// Of whole bytes, of which the others are 0: Pydantic's IPv4Network wants no bits behind the
+// prefix.
+#define REFRAIN_IPV4_NETWORK                                                                     \
+  "(" REFRAIN_BYTE "\\.0\\.0\\.0/8|" REFRAIN_BYTE "\\." REFRAIN_BYTE "\\.0\\.0/16|" REFRAIN_BYTE \
+  "(\\." REFRAIN_BYTE "){2}\\.0/24|" REFRAIN_IPV4 "/32)"
+
 #define REFRAIN_GROUP REFRAIN_HEX "{1,4}"
 #define REFRAIN_IPV6                                                                    \
   "((" REFRAIN_GROUP ":){7}" REFRAIN_GROUP                                              \
@@ -66,12 +72,21 @@ namespace {
 #define REFRAIN_UUID \
   REFRAIN_HEX "{8}-" REFRAIN_HEX "{4}-" REFRAIN_HEX "{4}-" REFRAIN_HEX "{4}-" REFRAIN_HEX "{12}"
 
+// RFC 9562, 4.1 and 4.2.
+#define REFRAIN_UUID_OF(version)                                                       \
+  REFRAIN_HEX "{8}-" REFRAIN_HEX "{4}-" version REFRAIN_HEX "{3}-[89ABab]" REFRAIN_HEX \
+              "{3}-" REFRAIN_HEX "{12}"
+
+// RFC 4648, section 4, with its padding.
+#define REFRAIN_BASE64 "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{3}=|[A-Za-z0-9+/][AQgw]==)?"
+
 #define REFRAIN_SHORT_LABEL "[A-Za-z0-9]+(-[A-Za-z0-9]+)*"
 #define REFRAIN_SHORT_HOST REFRAIN_SHORT_LABEL "(\\." REFRAIN_SHORT_LABEL ")*"
 #define REFRAIN_SHORT_EMAIL \
   "[A-Za-z0-9_+-]+(\\.[A-Za-z0-9_+-]+)*@(" REFRAIN_SHORT_LABEL "\\.)+[A-Za-z]{2,}"
 
 constexpr StringFormat kFormats[] = {
+    {.name = "base64", .pattern = REFRAIN_BASE64, .shortest = 0},
     {.name = "date", .pattern = REFRAIN_DATE, .shortest = 10, .longest = 10},
     {.name = "date-time", .pattern = REFRAIN_DATE "T" REFRAIN_TIME, .shortest = 20, .longest = 32},
     {.name = "duration", .pattern = REFRAIN_DURATION, .shortest = 3, .longest = 44},
@@ -87,8 +102,20 @@ constexpr StringFormat kFormats[] = {
      .short_pattern = REFRAIN_SHORT_HOST},
     {.name = "ipv4", .pattern = REFRAIN_IPV4, .shortest = 7, .longest = 15},
     {.name = "ipv6", .pattern = REFRAIN_IPV6, .shortest = 2, .longest = 39},
+    {.name = "ipv4network", .pattern = REFRAIN_IPV4_NETWORK, .shortest = 9, .longest = 18},
+    {.name = "ipvanyaddress",
+     .pattern = "(" REFRAIN_IPV4 "|" REFRAIN_IPV6 ")",
+     .shortest = 2,
+     .longest = 39},
     {.name = "time", .pattern = REFRAIN_TIME, .shortest = 9, .longest = 21},
     {.name = "uri", .pattern = REFRAIN_URI, .shortest = 3},
+    {.name = "uuid1", .pattern = REFRAIN_UUID_OF("1"), .shortest = 36, .longest = 36},
+    {.name = "uuid3", .pattern = REFRAIN_UUID_OF("3"), .shortest = 36, .longest = 36},
+    {.name = "uuid4", .pattern = REFRAIN_UUID_OF("4"), .shortest = 36, .longest = 36},
+    {.name = "uuid5", .pattern = REFRAIN_UUID_OF("5"), .shortest = 36, .longest = 36},
+    {.name = "uuid6", .pattern = REFRAIN_UUID_OF("6"), .shortest = 36, .longest = 36},
+    {.name = "uuid7", .pattern = REFRAIN_UUID_OF("7"), .shortest = 36, .longest = 36},
+    {.name = "uuid8", .pattern = REFRAIN_UUID_OF("8"), .shortest = 36, .longest = 36},
     {.name = "uuid", .pattern = REFRAIN_UUID, .shortest = 36, .longest = 36},
 };
 

@@ -32,7 +32,7 @@ class FormReader {
  private:
   void ReadFormat(const Json& format, const std::string& place, bool is_flat);
   // The object that has `schema`, with what describes it.
-  void ReadNamedSchema(const Json& object, const std::string& place, bool has_to_be_there);
+  void ReadNamedSchema(const Json& object, const std::string& place);
   void AskForSchema(const Json& value, const std::string& place);
   void AskForRegex(const Json& value, const std::string& place);
   void AskForChoice(const Json& value, const std::string& place);
@@ -78,16 +78,27 @@ void FormReader::ReadFormat(const Json& format, const std::string& place, bool i
   if (type == "json_object") {
     // llama-server's: the schema stands beside the type.
     const Json* const schema = inner.ObjectOrNull("schema");
+    // Left out silently, any object would do.
+    for (const char* const name : {"json_schema", "response_schema"}) {
+      if (!IsEmpty(inner.AnyOrNull(name))) {
+        inner.Refuse(name, "does not go with type \"json_object\"; the schema stands in 'schema'");
+      }
+    }
     fields_.Fail(inner.status());
+    if (!inner.status().ok()) return;
     if (schema != nullptr) return AskForSchema(*schema, place + ".schema");
     return Ask({.form = OutputFormat::JsonObject{}, .field = place});
   }
-  if (type == "json_schema" && is_flat) return ReadNamedSchema(format, place, true);
+  if (type == "json_schema" && is_flat) return ReadNamedSchema(format, place);
   if (type == "json_schema") {
     const Json* const named = inner.ObjectOrNull("json_schema");
+    // llama-server's, again.
+    if (named == nullptr && inner.ObjectOrNull("schema") != nullptr) {
+      return ReadNamedSchema(format, place);
+    }
     if (named == nullptr) inner.Refuse("json_schema", "is required");
     fields_.Fail(inner.status());
-    if (named != nullptr) ReadNamedSchema(*named, place + ".json_schema", false);
+    if (named != nullptr) ReadNamedSchema(*named, place + ".json_schema");
     return;
   }
   fields_.Fail(inner.status());
@@ -97,17 +108,16 @@ void FormReader::ReadFormat(const Json& format, const std::string& place, bool i
                                "are"));
 }
 
-void FormReader::ReadNamedSchema(const Json& object, const std::string& place,
-                                 bool has_to_be_there) {
+void FormReader::ReadNamedSchema(const Json& object, const std::string& place) {
   FieldReader inner(object, place + ".");
   inner.String("name");
   inner.String("description");
   inner.Bool("strict");  // it is in any case
   const Json* const schema = inner.ObjectOrNull("schema");
-  if (schema == nullptr && has_to_be_there) inner.Refuse("schema", "is required");
+  // Clients that put the schema in its place would be answered with any object.
+  if (schema == nullptr) inner.Refuse("schema", "is required: the JSON Schema, an object");
   fields_.Fail(inner.status());
-  if (schema != nullptr) return AskForSchema(*schema, place + ".schema");
-  if (inner.status().ok()) Ask({.form = OutputFormat::JsonObject{}, .field = place});
+  if (schema != nullptr) AskForSchema(*schema, place + ".schema");
 }
 
 void FormReader::AskForSchema(const Json& value, const std::string& place) {

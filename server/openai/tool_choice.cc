@@ -94,14 +94,44 @@ std::string ArgumentsSchema(const Json& function) {
   return text;
 }
 
+// As OpenAI has it: without `strict` what a schema says is held as far as it can be.
+bool IsStrict(const Json& function) {
+  const auto found = function.find("strict");
+  return found != function.end() && *found == true;
+}
+
+// Whether the schema, by its `type`, allows objects.
+bool AllowsObjects(const Json& schema) {
+  const auto type = schema.find("type");
+  if (type == schema.end()) return true;
+  if (!type->is_array()) return !type->is_string() || *type == "object";
+  return std::find(type->begin(), type->end(), "object") != type->end();
+}
+
+// What is wrong with the parameters of the tools that may be called, "" where nothing is.
+std::string ParametersProblem(const CallChoice& choice, const Json& tools) {
+  const Names names(choice.names.begin(), choice.names.end());
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (!names.empty() && !names.contains(NameOf(tools[i]))) continue;
+    const auto& function = tools[i].at("function");
+    const auto parameters = function.find("parameters");
+    if (parameters == function.end() || parameters->is_null() || AllowsObjects(*parameters))
+      continue;
+    return Concat("has at ", i, " parameters of another type than \"object\", of ",
+                  ShownValue(Json(NameOf(tools[i]))), ": a call's arguments are an object");
+  }
+  return "";
+}
+
 // Calls of the tools that may be called. With `schemas` their arguments are held to these.
 OutputFormat::ToolCalls CallsOf(const CallChoice& choice, const Json& tools, bool schemas) {
   OutputFormat::ToolCalls calls{.tools = {}, .several = choice.several};
   const Names names(choice.names.begin(), choice.names.end());
   for (const Json& tool : tools) {
     if (!names.empty() && !names.contains(NameOf(tool))) continue;
-    calls.tools.push_back(
-        {.name = NameOf(tool), .parameters = schemas ? ArgumentsSchema(tool.at("function")) : ""});
+    calls.tools.push_back({.name = NameOf(tool),
+                           .parameters = schemas ? ArgumentsSchema(tool.at("function")) : "",
+                           .is_strict = IsStrict(tool.at("function"))});
   }
   return calls;
 }
@@ -209,6 +239,9 @@ void AddCalls(const CallChoice& choice, const Json* tools, const ModelLimits& li
   if (form->has_value() && !IsOfContent(**form)) {
     return fields.Refuse(choice.field, Concat("forces a call, and '", (*form)->field,
                                               "' asks for a form of the answer: both cannot be"));
+  }
+  if (const std::string problem = ParametersProblem(choice, *tools); !problem.empty()) {
+    return fields.Refuse("tools", problem);
   }
   OutputFormat forced{.form = CallsOf(choice, *tools, /*schemas=*/true),
                       .or_calls = {},

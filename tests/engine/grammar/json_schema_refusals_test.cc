@@ -5,11 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include "tests/engine/grammar/naive_acceptor.h"
 #include "tests/engine/grammar/schema_grammar.h"
 
 namespace refrain::engine {
 namespace {
 
+using refrain::testing::Accepts;
+using refrain::testing::MakeSchemaGrammar;
 using refrain::testing::SchemaRefusal;
 
 struct Case {
@@ -25,7 +28,8 @@ TEST(JsonSchemaRefusalsTest, KeywordsThatAreNotHeldAreNamed) {
            "/properties/a~1b/contains is not supported"},
           {R"({"if": {"type": "null"}, "then": true})", "/if is not supported"},
           {R"({"not": {"type": "null"}})", "/not is not supported"},
-          {R"({"strict": true, "type": "null"})", "/strict is not supported"},
+          {R"({"formatMinimum": "2024-01-01", "type": "string"})",
+           "/formatMinimum is not supported"},
           {R"({"type": "object", "dependentRequired": {"a": ["b"]}})",
            "/dependentRequired is not supported"},
           {R"({"type": "object", "minProperties": 2})", "/minProperties is not supported"},
@@ -52,6 +56,43 @@ TEST(JsonSchemaRefusalsTest, KeywordsThatAreNotHeldAreNamed) {
            "/anyOf/1/contains is not supported"},
       }) {
     EXPECT_EQ(SchemaRefusal(schema), refusal) << schema;
+  }
+}
+
+// Where a schema need not hold as a whole.
+TEST(JsonSchemaRefusalsTest, WhatIsNotHeldIsLeftOutOnRequest) {
+  struct LooseCase {
+    const char* schema;
+    const char* allowed;      // though the schema may say otherwise
+    const char* not_allowed;  // by what is held
+  };
+  for (const auto& [schema, allowed, not_allowed] : {
+           LooseCase{R"({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})",
+                     "[1,1]", "[true]"},
+           {R"({"type": "array", "contains": {"const": 2}, "maxItems": 1})", "[1]", "[1,2]"},
+           {R"({"if": {"type": "null"}, "then": true, "type": "integer"})", "1", "true"},
+           {R"({"not": {"const": 1}, "type": "integer"})", "1", "true"},
+           {R"({"type": "object", "additionalProperties": {"type": "null"}, "minProperties": 2})",
+            R"({"a":null})", "{}"},
+           {R"({"type": "object", "additionalProperties": {"type": "null"}, "maxProperties": 1})",
+            R"({"a":null,"b":null})", R"({"a":1})"},
+           {R"({"properties": {"a": {"type": "null"}}, "dependentRequired": {"a": ["b"]}})",
+            R"({"a":null})", R"({"a":1})"},
+           {R"({"properties": {"a": {"type": "null"}}, "propertyNames": {"maxLength": 0}})",
+            R"({"a":null})", R"({"b":null})"},
+           {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "1", "true"},
+           {R"({"type": "string", "pattern": "^\\p{L}$", "maxLength": 2})", R"("12")", R"("123")"},
+           {R"({"enum": [1, "a"], "uniqueItems": true, "$dynamicRef": "#a"})", R"("a")", "2"},
+       }) {
+    const absl::StatusOr<Grammar> grammar = MakeSchemaGrammar(schema, SchemaHold::kWhatItCan);
+    ASSERT_TRUE(grammar.ok()) << schema << ": " << grammar.status();
+    EXPECT_TRUE(Accepts(*grammar, allowed)) << schema;
+    EXPECT_FALSE(Accepts(*grammar, not_allowed)) << schema;
+    const bool is_refused = !SchemaRefusal(schema).empty();
+    EXPECT_TRUE(is_refused) << schema;
+  }
+  for (const char* const schema : {R"({"type": "str"})", R"({"$ref": "#/nowhere"})", "false"}) {
+    EXPECT_FALSE(MakeSchemaGrammar(schema, SchemaHold::kWhatItCan).ok()) << schema;
   }
 }
 

@@ -40,7 +40,8 @@ TEST(JsonSchemaTest, AnnotationsSayNothing) {
   CheckSchemas(
       {{R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "x", "title": "T",
               "description": "D", "default": 7, "examples": ["a"], "$comment": "c", "type": "integer",
-              "deprecated": true, "readOnly": true, "writeOnly": false, "x-order": 3})",
+              "deprecated": true, "readOnly": true, "writeOnly": false, "x-order": 3,
+              "widget": "slider", "enumNames": ["a"], "errorMessage": {"type": "?"}, "strict": true})",
         {"1"},
         {"\"a\""}}});
 }

@@ -49,6 +49,9 @@ TEST(RegexRuleTest, MatchesWholeTexts) {
   ExpectTexts(kPlain, "a{0}b", {"b"}, {"ab"});
   ExpectTexts(kPlain, "(a|b)*c", {"c", "abbac"}, {"ab", "dc"});
   ExpectTexts(kPlain, "(?:ab)+(?<name>c)", {"abc", "ababc"}, {"aabc"});
+  // Python's.
+  ExpectTexts(kPlain, "\\A(?P<name>a)b\\Z", {"ab"}, {"Aab", "abZ", "xab"});
+  ExpectTexts(kPlain, "a|b\\z", {"a", "b"}, {"bz"});
   ExpectTexts(kPlain, "(a*)*(b?){2,4}", {"", "aaabbbb"}, {"bbbbb", "ba"});
   ExpectTexts(kPlain, ".", {"a", "\xC3\xA9", "\xF0\x9F\x98\x80", "\x0B"},
               {"", "\n", "\r", "\xE2\x80\xA8", "ab", "\xC3"});
@@ -89,6 +92,7 @@ TEST(RegexRuleTest, MatchesPartsOfStringsWithoutAnchors) {
   ExpectTexts(kJson, "^b", {"b", "ba"}, {"ab", ""});
   ExpectTexts(kJson, "b$", {"b", "ab"}, {"ba", ""});
   ExpectTexts(kJson, "^b$", {"b"}, {"ab", "ba", "bb"});
+  ExpectTexts(kJson, "\\Ab\\Z", {"b"}, {"ab", "ba", "bb"});
   ExpectTexts(kJson, "^a|b$", {"axx", "xxb", "a", "b"}, {"xa", "bx", "x"});
   ExpectTexts(kJson, "^(a|b)$", {"a", "b"}, {"ab", "xa"});
   ExpectTexts(kJson, "(^a|b)c", {"acx", "xbcx"}, {"xac", "b"});
@@ -124,8 +128,9 @@ TEST(RegexRuleTest, RefusesWhatItDoesNotKnowAndSaysWhere) {
   ExpectRefused("(?<=c)", "look-behind");
   ExpectRefused("a(?<!c)", "byte 1: look-behind");
   ExpectRefused("(?i)a", "byte 0: this kind of group");
-  ExpectRefused("(?P<n>a)", "this kind of group");
   ExpectRefused("(?<1>a)", "no name");
+  ExpectRefused("(?P=a)", "this kind of group");
+  ExpectRefused("a\\Ab", "does not begin the pattern");
   ExpectRefused("(a)\\1", "byte 3: a back-reference");
   ExpectRefused("\\k<n>", "a back-reference");
   ExpectRefused("a\\b", "byte 1: a word boundary");

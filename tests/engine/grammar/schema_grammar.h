@@ -13,10 +13,11 @@
 namespace refrain::testing {
 
 // The grammar of a JSON Schema alone.
-inline absl::StatusOr<engine::Grammar> MakeSchemaGrammar(std::string_view schema) {
+inline absl::StatusOr<engine::Grammar> MakeSchemaGrammar(
+    std::string_view schema, engine::SchemaHold hold = engine::SchemaHold::kAll) {
   engine::GrammarBuilder builder;
   engine::JsonRules rules(&builder);
-  const absl::StatusOr<engine::RuleId> root = engine::AddJsonSchema(schema, &rules);
+  const absl::StatusOr<engine::RuleId> root = engine::AddJsonSchema(schema, &rules, hold);
   if (!root.ok()) return root.status();
   return std::move(builder).Finish(*root);
 }

@@ -69,7 +69,7 @@ void ExpectRefused(Endpoint endpoint, const std::string& members, const std::str
   EXPECT_NE(refusal.message.find(mention), std::string::npos) << refusal.message;
 }
 
-// As OpenAI's clients send it, and llama-server's ("schema" beside "json_object").
+// As OpenAI's clients send it, and llama-server's ("schema" beside the type).
 TEST(AnswerForm, OfResponseFormat) {
   for (const Endpoint endpoint : {Endpoint::kCompletions, Endpoint::kChatCompletions}) {
     const auto form = [&](const std::string& format) {
@@ -87,9 +87,8 @@ TEST(AnswerForm, OfResponseFormat) {
               R"(schema {"type":"object"} by response_format.json_schema.schema)");
     EXPECT_EQ(form(R"({"type":"json_schema","json_schema":{"schema":{},"strict":false}})"),
               "schema {} by response_format.json_schema.schema");
-    // Without a schema it is any object, as OpenAI's description allows.
-    EXPECT_EQ(form(R"({"type":"json_schema","json_schema":{"name":"x","schema":null}})"),
-              "object by response_format.json_schema");
+    EXPECT_EQ(form(R"({"type":"json_schema","schema":{"type":"array"}})"),
+              R"(schema {"type":"array"} by response_format.schema)");
   }
 }
 

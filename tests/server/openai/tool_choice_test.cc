@@ -204,6 +204,42 @@ TEST(ToolChoice, ArgumentsAreAnObject) {
 }
 
 // A scan of all keys for each of them would take a minute.
+// As OpenAI has it, a schema has to hold as a whole where its tool is strict.
+TEST(ToolChoice, SchemasHoldAsAWholeWhereTheToolSaysSo) {
+  const auto strictness = [](const absl::StatusOr<GenerationCall>& call) {
+    EXPECT_TRUE(call.ok()) << call.status();
+    const auto& calls = std::get<engine::OutputFormat::ToolCalls>(call->first().format->form);
+    std::string shown;
+    for (const auto& tool : calls.tools) shown += tool.is_strict ? "s" : "-";
+    return shown;
+  };
+  EXPECT_EQ(strictness(Chat(R"("tool_choice":"required","tools":[
+                {"type":"function","function":{"name":"a"}},
+                {"type":"function","function":{"name":"b","strict":null}},
+                {"type":"function","function":{"name":"c","strict":false}},
+                {"type":"function","function":{"name":"d","strict":true}}])")),
+            "---s");
+  EXPECT_EQ(strictness(Response(Concat(kFunctionTools, R"(,"tool_choice":"required")"))), "s-");
+}
+
+// The model would be held to a call that nobody can read.
+TEST(ToolChoice, ParametersOfForcedToolsAreObjects) {
+  const auto tool = [](const std::string& parameters) {
+    return Concat(R"("tools":[{"type":"function","function":{"name":"g"}},)",
+                  R"({"type":"function","function":{"name":"f","parameters":)", parameters, "}}]");
+  };
+  for (const char* const parameters : {R"({"type":"string"})", R"({"type":["array","null"]})"}) {
+    ExpectRefused(Chat(Concat(tool(parameters), R"(,"tool_choice":"required")")), "tools",
+                  "has at 1 parameters of another type than \"object\"");
+    EXPECT_TRUE(Chat(tool(parameters)).ok());
+    EXPECT_TRUE(Chat(Concat(tool(parameters), R"(,"tool_choice":{"type":"function","function":)",
+                            R"({"name":"g"}})"))
+                    .ok());
+  }
+  EXPECT_TRUE(
+      Chat(Concat(tool(R"({"type":["object","null"]})"), R"(,"tool_choice":"required")")).ok());
+}
+
 TEST(ToolChoice, ManyKeysOfParametersAreReadInLinearTime) {
   std::string keys = R"("a":0)";
   for (int i = 0; i < 200'000; ++i) ConcatTo(&keys, ",\"a", i, "\":0");
