@@ -128,12 +128,12 @@ std::vector<std::string> Lines(std::string_view text) {
 }
 
 // Each tool a line of its name and one of its parameters.
-engine::OutputFormat::ToolCalls Calls(std::string_view text, bool several) {
+engine::OutputFormat::ToolCalls Calls(std::string_view text, uint8_t kind) {
   engine::OutputFormat::ToolCalls calls;
-  calls.several = several;
+  calls.several = (kind & 8) != 0;
   const std::vector<std::string> lines = Lines(text);
   for (size_t i = 0; i < lines.size(); i += 2) {
-    calls.tools.push_back({lines[i], i + 1 < lines.size() ? lines[i + 1] : ""});
+    calls.tools.push_back({lines[i], i + 1 < lines.size() ? lines[i + 1] : "", (kind & 16) == 0});
   }
   return calls;
 }
@@ -158,11 +158,11 @@ engine::OutputFormat Format(uint8_t kind, std::string_view text) {
       format.form = Format::Choice{Lines(text)};
       break;
     case 6:
-      format.form = Calls(text, kind & 8);
+      format.form = Calls(text, kind);
       break;
     default:
       format.form = Format::JsonObject{};
-      format.or_calls = Calls(text, kind & 8);
+      format.or_calls = Calls(text, kind);
   }
   return format;
 }
