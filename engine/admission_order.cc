@@ -14,7 +14,7 @@ int64_t ChunksFor(const WaitingEntry& one, int32_t chunk_tokens) {
 }
 
 // Of those that have not aged: the lower the sooner.
-int32_t RankUnder(Policy policy, const WaitingEntry& one) {
+int64_t RankUnder(Policy policy, const WaitingEntry& one) {
   switch (policy) {
     case Policy::kFcfs:
       return 0;
@@ -71,16 +71,15 @@ const WaitingEntry* AdmissionOrder::NextByAge() {
   return nullptr;
 }
 
-int32_t AdmissionOrder::RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot) {
+int64_t AdmissionOrder::RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot) {
   const SchedulerLimits& limits = snapshot.limits;
   const bool aged =
       limits.policy != Policy::kFcfs && snapshot.step - one.since_step >= limits.ageing_steps;
-  return aged ? std::numeric_limits<int32_t>::min() : RankUnder(limits.policy, one);
+  return aged ? std::numeric_limits<int64_t>::min() : RankUnder(limits.policy, one);
 }
 
 AdmissionOrder::Key AdmissionOrder::KeyOf(const WaitingEntry& one, size_t position) const {
-  const int32_t rank = RankUnder(s_.limits.policy, one);
-  return uint64_t{static_cast<uint32_t>(rank) ^ (uint32_t{1} << 31)} << 32 | position;
+  return {RankUnder(s_.limits.policy, one), position};
 }
 
 void AdmissionOrder::FindBest() {
@@ -115,8 +114,8 @@ const WaitingEntry* AdmissionOrder::NextByRank() {
   if (best_.empty()) return nullptr;
   const Key key = best_.back();
   best_.pop_back();
-  next_key_ = key + 1;
-  return &entry(static_cast<uint32_t>(key));
+  next_key_ = {key.first, key.second + 1};
+  return &entry(key.second);
 }
 
 const WaitingEntry* FirstToStart(const SchedulerSnapshot& snapshot, int32_t tenant) {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -22,7 +24,7 @@ class AdmissionOrder {
  public:
   // The lower the sooner of one tenant's, and of equals the older, as of now: as Next names them,
   // but for those that share with running ones.
-  static int32_t RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot);
+  static int64_t RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot);
 
   // `some`: of snapshot.waiting, in its order; null = all. Both outlive it.
   AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some)
@@ -35,7 +37,7 @@ class AdmissionOrder {
   static constexpr size_t kGroupingWindow = 256;  // sequences looked at for those that share
 
   // A sequence's rank, then its position, which ascends with age: the least comes first.
-  using Key = uint64_t;
+  using Key = std::pair<int64_t, size_t>;
   static constexpr size_t kFirstBest = 64;  // kept of the first look at all; each later one, twice
 
   size_t size() const { return some_ != nullptr ? some_->size() : s_.waiting.size(); }
@@ -64,7 +66,8 @@ class AdmissionOrder {
   size_t others_ = 0;             // kFcfs: next by age
   std::vector<Key> best_;         // other policies: those to be named next, the best last
   size_t num_best_ = kFirstBest;  // other policies: how many the next look keeps
-  Key next_key_ = 0;              // other policies: all below have been named
+  // Other policies: all below have been named.
+  Key next_key_{std::numeric_limits<int64_t>::min(), 0};
 };
 
 }  // namespace refrain::engine

@@ -117,7 +117,7 @@ void EngineLoop::Look(SequenceState* sequence) {
 }
 
 void EngineLoop::Await(const SequenceState& sequence, const WaitingEntry& entry) {
-  const int32_t rank = AdmissionOrder::RankOf(entry, snapshot_);
+  const int64_t rank = AdmissionOrder::RankOf(entry, snapshot_);
   const kvcache::WaitingPlace place =
       lines_.Place(entry.sequence, entry.tenant, rank, entry.prefill_tokens);
   parts_.cache->Await(entry.sequence, place, sequence.match);
@@ -206,9 +206,9 @@ void EngineLoop::StopProducing(SequenceId id) {
 // for better ones, again and again. Who waits for a producer's chunks lends it its priority, as
 // that is now.
 void EngineLoop::InheritPriorities() {
-  const auto priority_now = [this](int64_t since_step, int32_t priority) {
+  const auto priority_now = [this](int64_t since_step, int64_t priority) {
     const bool aged = snapshot_.step - since_step >= snapshot_.limits.ageing_steps;
-    return aged ? std::numeric_limits<int32_t>::min() : priority;
+    return aged ? std::numeric_limits<int64_t>::min() : priority;
   };
   for (RunningEntry& entry : snapshot_.running) {
     const SequenceState& sequence = *sequences_.at(entry.sequence);

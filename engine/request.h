@@ -114,7 +114,7 @@ struct Request {
   bool tell_prompt = false;  // the prompt's tokens are told, once, as choice 0's
   // Only the prompt's last so many count, an added bos among them; none = all.
   std::optional<int32_t> keep_prompt_tokens;
-  int32_t priority = 0;      // lower first, under the priority policy
+  int64_t priority = 0;      // lower first, under the priority policy
   std::string tenant;        // API key's name, "" = none
   double tenant_weight = 1;  // of the tenant's share where tenants compete; the last one counts
   bool keep_cached = false;  // a hint: its prompt will come again

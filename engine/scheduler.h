@@ -45,7 +45,7 @@ struct RunningEntry {
   int32_t reserved_tokens = 0;   // that its chunks hold
   int32_t exclusive_chunks = 0;  // given back if it is preempted; 0 where no plan will ask
   int32_t shared_run = -1;       // and into shared_runs: given back when all its holders are
-  int32_t priority = 0;          // the best of its own and of those who wait for its chunks
+  int64_t priority = 0;          // the best of its own and of those who wait for its chunks
   int32_t tenant = 0;            // into SchedulerSnapshot::tenants
   // Of the tenants that wait for its chunks, the one served least, if less than its own: its
   // prefill has that one's turns, and counts as that one's.
@@ -65,7 +65,7 @@ struct WaitingEntry {
   bool held = false;            // that chunk is being computed by another: not to be admitted
   SequenceId producer{};        // by which, if held
   bool shares_running = false;  // most of its prefill is in chunks that running sequences use
-  int32_t priority = 0;
+  int64_t priority = 0;
   int64_t since_step = 0;  // when its request came
   int32_t tenant = 0;      // into SchedulerSnapshot::tenants
 };

@@ -6,14 +6,14 @@
 
 namespace refrain::engine {
 
-int64_t WaitingLines::Line::TurnOf(int32_t rank, SequenceId sequence) const {
+int64_t WaitingLines::Line::TurnOf(int64_t rank, SequenceId sequence) const {
   if (places_.empty()) return shares_->ServedAfter(tenant_, 0);
   const auto place = std::lower_bound(places_.begin(), places_.end(), Place(rank, sequence));
   const int64_t ahead = place - places_.begin();
   return shares_->ServedAfter(tenant_, ahead * tokens_ / static_cast<int64_t>(places_.size()));
 }
 
-void WaitingLines::Line::Add(int32_t rank, SequenceId sequence, int32_t tokens) {
+void WaitingLines::Line::Add(int64_t rank, SequenceId sequence, int32_t tokens) {
   const Place place(rank, sequence);
   places_.insert(std::upper_bound(places_.begin(), places_.end(), place), place);
   tokens_ += tokens;
@@ -30,7 +30,7 @@ void WaitingLines::Line::Remove(std::span<const Place> places, int64_t tokens) {
   }
 }
 
-kvcache::WaitingPlace WaitingLines::Place(SequenceId id, int32_t tenant, int32_t rank,
+kvcache::WaitingPlace WaitingLines::Place(SequenceId id, int32_t tenant, int64_t rank,
                                           int32_t tokens) {
   const auto index = static_cast<size_t>(tenant);
   if (index >= lines_.size()) lines_.resize(index + 1);

@@ -42,7 +42,7 @@ class WaitingLines {
 
   // The sequence's place from now on. It stays good until Remove; the line as long as this.
   // `tokens`: its prefill, cached or not, as it is now.
-  kvcache::WaitingPlace Place(SequenceId id, int32_t tenant, int32_t rank, int32_t tokens);
+  kvcache::WaitingPlace Place(SequenceId id, int32_t tenant, int64_t rank, int32_t tokens);
   // It waits no longer. May be of one that does not.
   void Remove(SequenceId id) { Remove(std::span(&id, 1)); }
   // The same of several of one tenant.
@@ -51,11 +51,11 @@ class WaitingLines {
  private:
   class Line final : public kvcache::WaitingLine {
    public:
-    using Place = std::pair<int32_t, SequenceId>;  // by rank
+    using Place = std::pair<int64_t, SequenceId>;  // by rank
 
     Line(const FairShares* shares, int32_t tenant) : shares_(shares), tenant_(tenant) {}
-    int64_t TurnOf(int32_t rank, SequenceId sequence) const override;
-    void Add(int32_t rank, SequenceId sequence, int32_t tokens);
+    int64_t TurnOf(int64_t rank, SequenceId sequence) const override;
+    void Add(int64_t rank, SequenceId sequence, int32_t tokens);
     // Of those at `places`, ascending; `tokens`: of them all.
     void Remove(std::span<const Place> places, int64_t tokens);
 
@@ -67,7 +67,7 @@ class WaitingLines {
   };
   struct Standing {
     int32_t tenant;
-    int32_t rank;
+    int64_t rank;
     int32_t tokens;
   };
 

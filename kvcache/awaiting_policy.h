@@ -74,13 +74,13 @@ class AwaitingPolicy final : public EvictionPolicy {
  private:
   struct Place {
     const WaitingLine* line;
-    int32_t rank;
+    int64_t rank;
     SequenceId sequence;
 
     friend auto operator<=>(const Place&, const Place&) = default;
     // Behind all of the line.
     static Place EndOf(const WaitingLine* line) {
-      return {line, INT32_MAX, SequenceId{UINT64_MAX}};
+      return {line, INT64_MAX, SequenceId{UINT64_MAX}};
     }
     // Also where the other one stands in another line.
     bool RunsBefore(const Place& other) const {

@@ -14,12 +14,12 @@ class WaitingLine {
   virtual ~WaitingLine() = default;
   // When whoever stands at this place will run: the higher the later, in one measure for all lines,
   // and in each line in its order. Asked while something is evicted; changes nothing.
-  virtual int64_t TurnOf(int32_t rank, SequenceId sequence) const = 0;
+  virtual int64_t TurnOf(int64_t rank, SequenceId sequence) const = 0;
 };
 
 // Where a sequence waits: behind those of its line of a lower rank, or of the same and a lower id.
 struct WaitingPlace {
-  int32_t rank = 0;
+  int64_t rank = 0;
   // Null where there is only one. Else it outlives the wait.
   const WaitingLine* line = nullptr;
 };

@@ -46,6 +46,7 @@ struct ModelLimits {
   engine::SamplingParams sampling;  // where a request says nothing of it; not for beam search
 };
 
+inline constexpr Range kInt64Range{-0x1p63, 0x1p63, true};
 inline constexpr Range kTemperatureRange{0, 2};
 inline constexpr Range kTopPRange{0, 1};
 // top_p 0 asks for the best token alone; the engine's range is open at 0.

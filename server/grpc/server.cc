@@ -71,10 +71,12 @@ void LimitConnections(const ServerOptions& options, ::grpc::ServerBuilder* build
   }
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  // Clients ping so that proxies keep the connection of a call that is queued. gRPC's own least, of
-  // five minutes, would end all of the connection's calls for that.
+  // Clients ping so that proxies keep the connection of a call that is queued, or of the next one.
+  // gRPC's own least, of five minutes, and of two hours where there is no call, would end all of
+  // the connection's calls for that.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               ms(options.ping_interval));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.header_bytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
 }

@@ -35,7 +35,8 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
   // For what clients that are connected when the server ends are about to send.
   std::chrono::milliseconds last_requests{200};
-  // The least between the pings of a client whose call waits; beyond, its connection ends.
+  // The least between the pings of a client, whether it has a call or not; beyond, its connection
+  // ends.
   std::chrono::milliseconds ping_interval{10'000};
   // Then a connection takes no more calls and ends with the last that runs; 0 = none. gRPC itself
   // waits without end for a call's message, so that a client that withholds it holds its

@@ -96,6 +96,10 @@ void ReadCompletion(FieldReader& fields, const ModelLimits& limits, GenerationCa
   if (const auto suffix = fields.String("suffix"); suffix.has_value() && !suffix->empty()) {
     fields.Refuse("suffix", "is not supported");
   }
+  fields.Describe("prompt_embeds", kEmptySchema);
+  if (!IsEmpty(fields.AnyOrNull("prompt_embeds"))) {
+    fields.Refuse("prompt_embeds", "is not supported; use 'prompt'");
+  }
   RefuseContradictions(fields, limits, common, call->stream);
   ReadPrompts(fields, limits, common, &call->requests);
 }
@@ -112,6 +116,18 @@ void RefuseFunctions(FieldReader& fields) {
         value != nullptr && std::string_view(name) == "function_call" && *value == "none";
     if (IsEmpty(value) || chooses_none) continue;
     fields.Refuse(name, "is not supported; use 'tools' and 'tool_choice'");
+  }
+}
+
+// There is no other answer than text.
+void CheckModalities(FieldReader& fields) {
+  fields.Describe("modalities", R"({"type":["array","null"],"items":{"const":"text"}})");
+  const Json* const modalities = fields.ArrayOrNull("modalities");
+  if (modalities == nullptr) return;
+  for (const Json& one : *modalities) {
+    if (one == "text") continue;
+    return fields.Refuse("modalities",
+                         Concat("asks for ", ShownValue(one), "; only \"text\" is supported"));
   }
 }
 
@@ -145,7 +161,8 @@ void ReadChat(FieldReader& fields, const ModelLimits& limits, GenerationCall* ca
   RefuseFunctions(fields);
   call->output.reasoning = limits.reasoning;
   call->output.include_reasoning = fields.Bool("include_reasoning").value_or(true);
-  for (const char* name : {"verbosity", "modalities"}) fields.Ignore(name);
+  CheckModalities(fields);
+  fields.Ignore("verbosity");
 
   engine::ChatPrompt prompt = ReadChatOptions(fields);
   const CallChoice choice = ReadToolChoice(fields, call->endpoint);

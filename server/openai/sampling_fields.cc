@@ -108,6 +108,17 @@ void ReadLabels(FieldReader& fields) {
   }
 }
 
+// What would make another answer of it. Left out silently, it would pass for done.
+void RefuseUnsupported(FieldReader& fields) {
+  for (const char* const name : {"thinking_token_budget", "logprob_token_ids",
+                                 "repetition_detection", "logits_processors"}) {
+    fields.Describe(name, kEmptySchema);
+    if (!IsEmpty(fields.AnyOrNull(name))) fields.Refuse(name, "is not supported");
+  }
+  fields.Describe("watermark", R"({"enum":[false,null]})");
+  if (fields.Bool("watermark").value_or(false)) fields.Refuse("watermark", "is not supported");
+}
+
 }  // namespace
 
 bool IsEmpty(const Json* value_or_null) {
@@ -169,7 +180,7 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
   sampling.frequency_penalty =
       number("frequency_penalty", kPenaltyRange, defaults.frequency_penalty);
   // -1 is what clients of other servers send for none.
-  if (const auto seed = fields.Integer("seed", {-0x1p63, 0x1p63, true}); seed.value_or(-1) != -1) {
+  if (const auto seed = fields.Integer("seed", kInt64Range); seed.value_or(-1) != -1) {
     sampling.seed = static_cast<uint64_t>(*seed);
   }
   ReadLogitBias(fields, limits, &sampling);
@@ -189,8 +200,7 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     }
   }
   ReadBadWords(fields, &sampling);
-  request->priority =
-      static_cast<int32_t>(fields.Integer("priority", {INT32_MIN, INT32_MAX}).value_or(0));
+  request->priority = fields.Integer("priority", kInt64Range).value_or(0);
   fields.Describe("cache_salt", R"({"type":["string","null"],"minLength":1,"maxLength":128})");
   if (auto salt = fields.String("cache_salt")) {
     constexpr size_t kMax = engine::Request::kMaxCacheSaltCharacters;
@@ -201,6 +211,7 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     request->cache_salt = *std::move(salt);
   }
   ReadLabels(fields);
+  RefuseUnsupported(fields);
   for (const char* name : {"store", "service_tier", "spaces_between_special_tokens", "detokenize",
                            "safety_identifier"}) {
     fields.Ignore(name);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <utility>
 #include <vector>
@@ -24,6 +25,11 @@ std::vector<uint64_t> Named(const SchedulerSnapshot& snapshot,
   return ids;
 }
 
+// What clients send who order by time, and the ends of what they can.
+constexpr int64_t kFarPriorities[] = {INT64_MIN,         INT64_MIN + 1,          -1'764'500'000'000,
+                                      INT32_MIN,         INT32_MAX + int64_t{1}, 1'764'500'000'000,
+                                      1'764'500'000'001, INT64_MAX - 1,          INT64_MAX};
+
 SchedulerSnapshot RandomSnapshot(std::mt19937* random, Policy policy, size_t num_waiting) {
   const auto below = [random](uint32_t n) { return static_cast<int32_t>((*random)() % n); };
   SchedulerSnapshot s = Snapshot(below(2) * below(400));
@@ -32,11 +38,12 @@ SchedulerSnapshot RandomSnapshot(std::mt19937* random, Policy policy, size_t num
   s.limits.ageing_steps = s.limits.grouping_delay_steps = 100;
   s.step = 1000;
   int64_t since_step = s.step - 150;
+  const bool are_far = below(2) == 0;
   for (uint64_t id = 1; id <= num_waiting; ++id) {
     WaitingEntry entry = Waiting(id, 0, 1 + below(60));
     entry.shared_tokens = below(2) * below(static_cast<uint32_t>(entry.prefill_tokens));
     entry.idle_chunks = below(3);
-    entry.priority = below(5) - 2;
+    entry.priority = are_far ? kFarPriorities[below(std::size(kFarPriorities))] : below(5) - 2;
     entry.held = below(4) == 0;
     entry.shares_running = below(5) == 0;
     entry.since_step = since_step = std::min(s.step, since_step + below(3));

@@ -156,7 +156,7 @@ TEST(EngineLoopLendingTest, WhoIsHeldLendsItsPriorityAndItsAge) {
   EXPECT_EQ(running[0].priority, 3);
   turn_until_step(kAgeingSteps + 1);
   ASSERT_EQ(running.size(), 1u);
-  EXPECT_EQ(running[0].priority, std::numeric_limits<int32_t>::min());
+  EXPECT_EQ(running[0].priority, std::numeric_limits<int64_t>::min());
   harness.RunUntilIdle();
   for (const auto& stream : {best, old, producer, lender}) {
     EXPECT_EQ(harness.Read(stream).usage.completion_tokens, 1);

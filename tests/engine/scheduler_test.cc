@@ -142,6 +142,31 @@ TEST(SchedulerTest, PriorityDecidesAdmissionAndPreemption) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [1] admit [] work [2:1]");
 }
 
+// Nothing that a client may say is taken for something else.
+TEST(SchedulerTest, PrioritiesAtTheEndsOfTheirRangeAreInOrder) {
+  SchedulerSnapshot s = Snapshot(20);
+  s.limits.policy = Policy::kPriority;
+  s.waiting = {{.sequence = Id(1), .prefill_tokens = 2, .priority = INT64_MAX},
+               {.sequence = Id(2), .prefill_tokens = 2, .priority = INT32_MAX + int64_t{1}},
+               {.sequence = Id(3), .prefill_tokens = 2, .priority = 0},
+               {.sequence = Id(4), .prefill_tokens = 2, .priority = INT64_MIN}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [4 3 2 1] work [4:2 3:2 2:2 1:2]");
+
+  // Who has aged comes before the most urgent that has not.
+  s.limits.max_sequences = 1;
+  s.step = s.limits.ageing_steps;
+  for (size_t i = 1; i < 4; ++i) s.waiting[i].since_step = s.step;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1] work [1:2]");
+
+  s = Snapshot(0);
+  s.limits.policy = Policy::kPriority;
+  s.running = {Decoding(1, 32, 2), Decoding(2, 32, 2), Decoding(3, 32, 2)};
+  s.running[0].priority = INT64_MAX;
+  s.running[1].priority = INT32_MAX;
+  s.running[2].priority = INT64_MIN;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [1] admit [] work [2:1 3:1]");
+}
+
 TEST(SchedulerTest, LongestPrefixAdmitsWhatIsMostCached) {
   SchedulerSnapshot s = Snapshot(20);
   s.limits.policy = Policy::kLongestPrefix;

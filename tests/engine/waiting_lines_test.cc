@@ -30,7 +30,7 @@ class WaitingLinesTest : public ::testing::Test {
     }
     return indexes;
   }
-  void Wait(uint64_t id, int32_t tenant, int32_t rank = 0, int32_t tokens = 100) {
+  void Wait(uint64_t id, int32_t tenant, int64_t rank = 0, int32_t tokens = 100) {
     places_[id] = lines_.Place(S(id), tenant, rank, tokens);
   }
   void Leave(uint64_t id) {
@@ -59,8 +59,8 @@ class WaitingLinesTest : public ::testing::Test {
 TEST_F(WaitingLinesTest, InALineRankComesBeforeAge) {
   const int32_t a = Tenants({1})[0];
   for (const uint64_t id : {1, 2, 3, 4}) Wait(id, a);
-  Wait(5, a, -1);
-  Wait(3, a, 1);
+  Wait(5, a, INT64_MIN);
+  Wait(3, a, INT32_MAX + int64_t{1});
   EXPECT_EQ(Order(), (std::vector<uint64_t>{5, 1, 2, 4, 3}));
   Leave(1);
   lines_.Remove(S(77));

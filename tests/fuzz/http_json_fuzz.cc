@@ -1,5 +1,5 @@
 // Request bodies of the generation endpoints: whatever the bytes, a call or an error that can be
-// shown to the client comes out.
+// shown to the client comes out, whatever the model's chat template can do.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,21 +14,28 @@
 
 namespace {
 
+using refrain::engine::MessageForm;
+using refrain::engine::ReasoningFormat;
+using refrain::engine::ToolFormat;
+using refrain::server::ModelLimits;
+
 void Require(bool condition) {
   if (!condition) std::abort();
 }
 
-}  // namespace
+ModelLimits Limits(ToolFormat tools, ReasoningFormat reasoning, MessageForm form) {
+  return {.served_name = "m",
+          .vocab_size = 258,
+          .max_context_tokens = 4096,
+          .max_choices = 8,
+          .max_beams = 6,
+          .tools = tools,
+          .message_forms = {.without_tools = form, .with_tools = form},
+          .reasoning = reasoning};
+}
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+void Feed(std::string_view body, const ModelLimits& limits) {
   using refrain::server::openai::Endpoint;
-  const std::string_view body(reinterpret_cast<const char*>(data), size);
-  const refrain::server::ModelLimits limits = {.served_name = "m",
-                                               .vocab_size = 258,
-                                               .max_context_tokens = 4096,
-                                               .max_choices = 8,
-                                               .max_beams = 6,
-                                               .tools = refrain::engine::ToolFormat::kHermes};
   for (const Endpoint endpoint :
        {Endpoint::kCompletions, Endpoint::kChatCompletions, Endpoint::kResponses}) {
     const auto call = refrain::server::openai::ParseGenerationCall(endpoint, body, limits);
@@ -55,6 +62,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Require(request.stop.min_tokens <= request.stop.max_tokens);
       Require(request.sampling.top_p > 0 && request.sampling.top_p <= 1);
     }
+    // What its answer is read by is the model's, or nothing.
+    Require(call->output.tools == ToolFormat::kNone || call->output.tools == limits.tools);
+    Require(call->output.reasoning ==
+            (endpoint == Endpoint::kCompletions ? ReasoningFormat::kNone : limits.reasoning));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const ModelLimits kModels[] = {
+      Limits(ToolFormat::kHermes, ReasoningFormat::kNone, {}),
+      Limits(ToolFormat::kLlama3, ReasoningFormat::kThink, {.argument_strings = true}),
+      Limits(ToolFormat::kUnknown, ReasoningFormat::kThink,
+             {.null_content = true, .argument_strings = true, .broken_arguments = true}),
+  };
+  for (const ModelLimits& limits : kModels) {
+    Feed({reinterpret_cast<const char*>(data), size}, limits);
   }
   return 0;
 }

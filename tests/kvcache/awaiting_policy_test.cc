@@ -76,8 +76,8 @@ TEST_F(AwaitingPolicyTest, EvictsWhatIsAwaitedLastAndWhatComesSoonestLastOfAll) 
 TEST_F(AwaitingPolicyTest, RanksComeBeforeIds) {
   for (int32_t id = 1; id <= 4; ++id) InsertIdle(id);
   policy_->Await(S(7), {}, N(1));
-  policy_->Await(S(8), {.rank = -1}, N(2));
-  policy_->Await(S(6), {.rank = 1}, N(3));
+  policy_->Await(S(8), {.rank = INT64_MIN}, N(2));
+  policy_->Await(S(6), {.rank = INT64_MAX}, N(3));
   EXPECT_EQ(policy_->Victim(), N(4));
   policy_->Evicted(N(4));
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{3, 1, 2}));

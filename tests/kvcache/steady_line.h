@@ -11,7 +11,7 @@ namespace refrain::testing {
 class SteadyLine final : public kvcache::WaitingLine {
  public:
   SteadyLine(int64_t begin, int64_t step) : begin_(begin), step_(step) {}
-  int64_t TurnOf(int32_t rank, kvcache::SequenceId) const override {
+  int64_t TurnOf(int64_t rank, kvcache::SequenceId) const override {
     ++questions;
     return begin_ + step_ * rank;
   }

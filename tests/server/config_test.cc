@@ -305,6 +305,13 @@ TEST(Config, RefusesHalfOfAPair) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+// Nobody else's machine comes in before the operator says so.
+TEST(Config, ListensOnLoopbackAloneUnlessToldOtherwise) {
+  for (const char* key : {"server.http_listen", "server.grpc_listen"}) {
+    EXPECT_TRUE(Config().text(key).starts_with("127.0.0.1:")) << key << ": " << Config().text(key);
+  }
+}
+
 // Either way in may be off, not both.
 TEST(Config, NeedsOneAddressToListenOn) {
   for (const char* off : {"server.http_listen", "server.grpc_listen"}) {

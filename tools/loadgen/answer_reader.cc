@@ -5,6 +5,7 @@
 #include <boost/beast/http/error.hpp>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "tools/loadgen/openai_wire.h"
 #include "tools/loadgen/sse_parser.h"
@@ -124,7 +125,15 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
   void on_response_impl(int code, string_view, int, boost::system::error_code&) override {
     status_ = code;
   }
-  void on_field_impl(http::field, string_view, string_view, boost::system::error_code&) override {}
+  void on_field_impl(http::field name, string_view, string_view value,
+                     boost::system::error_code&) override {
+    int64_t seconds = 0;
+    // A date is taken for nothing: servers under load send seconds.
+    if (name == http::field::retry_after &&
+        absl::SimpleAtoi({value.data(), value.size()}, &seconds)) {
+      end_.retry_after_s = static_cast<double>(seconds);
+    }
+  }
   void on_header_impl(boost::system::error_code&) override {}
   void on_body_init_impl(const boost::optional<uint64_t>&, boost::system::error_code&) override {}
   size_t on_body_impl(string_view body, boost::system::error_code& error) override {

@@ -38,7 +38,8 @@ struct AnswerEnd {
   std::optional<int32_t> prompt_tokens;
   std::optional<int32_t> output_tokens;
   std::optional<int32_t> cached_tokens;
-  bool resent = false;  // the request went out twice
+  std::optional<double> retry_after_s;  // when to come back, as who refused the request said
+  bool resent = false;                  // the request went out twice
 };
 
 // Who receives an answer. Called on the event loop's thread; OnEnd once, as the last call.

@@ -87,6 +87,7 @@ void Conversation::OnEnd(double at_s, const AnswerEnd& end) {
   record_.last_token_s = std::max(record_.last_token_s, end.finished_s.value_or(0));
   record_.failure = end.failure;
   record_.resent = end.resent;
+  retry_after_s_ = end.retry_after_s;
   record_.input_tokens =
       end.prompt_tokens.value_or(static_cast<int32_t>(request_.token_ids.size()));
   const bool all_have_ids = ids_received_ > 0 && ids_received_ == record_.output_tokens;

@@ -42,7 +42,9 @@ class Conversation final : public AnswerSink {
   void GiveUp(double now_s, Failure failure);
 
   // --- once a request has ended ---
-  bool failed() const { return record_.failure.has_value(); }
+  bool failed() const { return failure().has_value(); }
+  const std::optional<Failure>& failure() const { return record_.failure; }
+  std::optional<double> retry_after_s() const { return retry_after_s_; }
   double end_s() const { return record_.end_s; }
   // A conversation of ids goes on only with the ids of its answers.
   bool lacks_answer_ids() const;
@@ -68,6 +70,7 @@ class Conversation final : public AnswerSink {
   std::string answer_text_;
   std::vector<int32_t> answer_ids_;
   int64_t ids_received_ = 0;  // of the answer
+  std::optional<double> retry_after_s_;
 };
 
 }  // namespace refrain::loadgen

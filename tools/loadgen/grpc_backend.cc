@@ -7,9 +7,10 @@
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/client_callback.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <utility>
@@ -19,10 +20,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/annotated_mutex.h"
+#include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace refrain::loadgen {
 namespace {
+
+// Servers take a number of calls on one connection (ours limits.grpc_calls_per_connection), beyond
+// which a client's library keeps them to itself: they would wait here, and count as the server's
+// time.
+constexpr int kMostCallsPerConnection = 100;
 
 const char* CodeName(grpc::StatusCode code) {
   constexpr const char* kNames[] = {"OK",
@@ -62,6 +69,20 @@ Failure FailureOf(const grpc::Status& status, bool had_tokens) {
       break;
   }
   return {absl::StrCat("grpc_", CodeName(status.error_code())), message};
+}
+
+// Of a server that says when to come back (google.rpc.RetryInfo).
+std::optional<double> RetryAfterS(const grpc::Status& status) {
+  google::rpc::Status told;
+  if (status.error_details().empty() || !told.ParseFromString(status.error_details())) return {};
+  for (const auto& detail : told.details()) {
+    google::rpc::RetryInfo retry;
+    if (detail.Is<google::rpc::RetryInfo>() && detail.UnpackTo(&retry)) {
+      return static_cast<double>(retry.retry_delay().seconds()) +
+             retry.retry_delay().nanos() * 1e-9;
+    }
+  }
+  return {};
 }
 
 // How many calls gRPC still holds; a back end ends after the last of them.
@@ -163,6 +184,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
     if (sink_ == nullptr) return;
     if (!status.ok()) {
       end_.failure = FailureOf(status, had_tokens_);
+      end_.retry_after_s = RetryAfterS(status);
     } else if (end_.output_tokens == 0) {
       end_.failure = Failure{"no_tokens", "usage says 0 output tokens"};
     } else if (!had_tokens_) {
@@ -200,10 +222,7 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::optional<Grp
 class GrpcBackend final : public Backend {
  public:
   GrpcBackend(EventLoop* loop, const GrpcBackendOptions& options)
-      : loop_(loop),
-        options_(options),
-        stub_(v1::Inference::NewStub(
-            grpc::CreateChannel(options.address, CredentialsFor(options.tls)))) {}
+      : loop_(loop), options_(options), credentials_(CredentialsFor(options.tls)) {}
 
   ~GrpcBackend() override {
     CancelAll();
@@ -237,20 +256,42 @@ class GrpcBackend final : public Backend {
   }
 
   void Start(std::string encoded, AnswerSink* sink) override {
-    const auto call =
-        std::make_shared<Call>(loop_, &count_, sink, [this](Call* ended) { calls_.erase(ended); });
+    Connection* const connection = ConnectionWithRoom();
+    ++connection->calls;
+    const auto call = std::make_shared<Call>(loop_, &count_, sink, [this, connection](Call* ended) {
+      --connection->calls;
+      calls_.erase(ended);
+    });
     calls_.emplace(call.get(), call);
-    call->Start(stub_.get(), encoded, options_);
+    call->Start(connection->stub.get(), encoded, options_);
   }
 
   void CancelAll() override {
+    for (Connection& connection : connections_) connection.calls = 0;
     for (const auto& [address, call] : std::exchange(calls_, {})) call->Cancel();
   }
 
  private:
+  struct Connection {
+    std::unique_ptr<v1::Inference::Stub> stub;
+    int calls = 0;  // under way
+  };
+
+  Connection* ConnectionWithRoom() {
+    for (Connection& connection : connections_) {
+      if (connection.calls < kMostCallsPerConnection) return &connection;
+    }
+    grpc::ChannelArguments own;
+    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // else channels of one address share one
+    connections_.push_back(
+        {v1::Inference::NewStub(grpc::CreateCustomChannel(options_.address, credentials_, own))});
+    return &connections_.back();
+  }
+
   EventLoop* const loop_;
   const GrpcBackendOptions options_;
-  const std::unique_ptr<v1::Inference::Stub> stub_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  std::deque<Connection> connections_;  // made as they are needed, the first filled first
   CallCount count_;
   std::map<Call*, std::shared_ptr<Call>> calls_;  // under way
 };

@@ -26,8 +26,9 @@ struct GrpcBackendOptions {
 };
 
 // Refrain's own gRPC service, proto/inference.proto: Generate in every form of prompts. gRPC's
-// threads hand what comes to the event loop; times are taken when they read it. Whether there is a
-// server shows with the first call.
+// threads hand what comes to the event loop; times are taken when they read it. Connections are as
+// many as keep each to a hundred calls at once. Whether there is a server shows with the first
+// call.
 std::unique_ptr<Backend> MakeGrpcBackend(EventLoop* loop, const GrpcBackendOptions& options);
 
 }  // namespace refrain::loadgen

@@ -1,7 +1,9 @@
 #include "tools/loadgen/load_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +15,24 @@ namespace refrain::loadgen {
 namespace {
 
 constexpr double kProgressS = 0.2;
+// Of a user that was turned away: doubled with each time in a row, where nobody said how long.
+constexpr double kFirstPauseS = 0.05;
+constexpr double kLongestPauseS = 1;
+constexpr double kLongestToldPauseS = 60;
+
+// Without an answer's work having begun. Who came again at once would have nothing measured but
+// this.
+bool IsTurnedAway(const std::optional<Failure>& failure) {
+  constexpr const char* kKinds[] = {"connection_refused", "http_429", "http_503",
+                                    "grpc_RESOURCE_EXHAUSTED", "grpc_UNAVAILABLE"};
+  return failure.has_value() &&
+         std::find(std::begin(kKinds), std::end(kKinds), failure->kind) != std::end(kKinds);
+}
+
+double PauseS(int32_t times, std::optional<double> told_s) {
+  if (told_s.value_or(0) > 0) return std::min(*told_s, kLongestToldPauseS);
+  return std::min(kLongestPauseS, std::ldexp(kFirstPauseS, std::min(times, 16) - 1));
+}
 
 }  // namespace
 
@@ -63,7 +83,7 @@ class LoadRun::State {
     }
     if (options_.kind == LoopKind::kClosed) {
       for (int32_t user = 0; user < options_.users && !no_more_sessions_; ++user) {
-        BeginSession(loop_->NowS());
+        BeginSession(loop_->NowS(), /*turned_away=*/0);
       }
     } else {
       PlanArrival();
@@ -150,10 +170,32 @@ class LoadRun::State {
     });
   }
 
-  void BeginSession(double planned_s) {
+  // `turned_away`: so often in a row its user was.
+  void BeginSession(double planned_s, int32_t turned_away) {
     std::optional<double> start_s;
     Conversation* conversation = MakeConversation(&start_s);
-    if (conversation != nullptr && Plan(conversation, planned_s)) Send(conversation);
+    if (conversation == nullptr || !Plan(conversation, planned_s)) return;
+    if (turned_away > 0) turned_away_[conversation] = turned_away;
+    Send(conversation);
+  }
+
+  // Of the user whose conversation has ended.
+  void BeginNextSession(Conversation* ended) {
+    const double end_s = ended->end_s();
+    const auto before = turned_away_.find(ended);
+    const int32_t times = !IsTurnedAway(ended->failure()) ? 0
+                          : before == turned_away_.end()  ? 1
+                                                          : before->second + 1;
+    const std::optional<double> told_s = ended->retry_after_s();
+    Erase(ended);
+    if (no_more_sessions_) return;
+    const bool all_planned = options_.most_requests > 0 && planned_ >= options_.most_requests;
+    if (times == 0 || all_planned) return BeginSession(end_s, times);
+    const double planned_s = end_s + PauseS(times, told_s);
+    loop_->CallAt(planned_s, [this, planned_s, times] {
+      if (!no_more_sessions_) BeginSession(planned_s, times);
+      StopWhenIdle();
+    });
   }
 
   // False, and the conversation is over, when the request is beyond this run's limits.
@@ -191,6 +233,7 @@ class LoadRun::State {
   }
 
   void Erase(Conversation* conversation) {
+    turned_away_.erase(conversation);
     still_to_send_.erase(conversation);
     conversations_.erase(conversation);
   }
@@ -217,6 +260,7 @@ class LoadRun::State {
     }
     const double end_s = conversation->end_s();
     if (!conversation->failed() && !stopping_ && conversation->Prepare()) {
+      turned_away_.erase(conversation);
       const double planned_s = end_s + conversation->think_s();
       if (Plan(conversation, planned_s)) {
         loop_->CallAt(planned_s, [this, conversation] {
@@ -224,9 +268,10 @@ class LoadRun::State {
           StopWhenIdle();
         });
       }
+    } else if (options_.kind == LoopKind::kClosed) {
+      BeginNextSession(conversation);
     } else {
       Erase(conversation);
-      if (options_.kind == LoopKind::kClosed && !no_more_sessions_) BeginSession(end_s);
     }
     StopWhenIdle();
   }
@@ -261,6 +306,7 @@ class LoadRun::State {
   bool stopping_ = false;  // no request is planned any more
   bool aborted_ = false;
   std::unordered_map<Conversation*, std::unique_ptr<Conversation>> conversations_;
+  std::unordered_map<Conversation*, int32_t> turned_away_;  // its user, so often in a row before it
   std::unordered_set<Conversation*> still_to_send_;  // those whose last request is not due yet
   std::deque<Conversation*> waiting_;                // for one in flight to end
 };

@@ -18,7 +18,8 @@ namespace refrain::loadgen {
 enum class LoopKind {
   kOpen,    // sessions begin when `arrivals` says, whatever the server does
   kTrace,   // sessions begin when the workload says
-  kClosed,  // `users` at a time, each begins a session when its last one has ended
+  kClosed,  // `users` at a time, each begins a session when its last one has ended; who was turned
+            // away (nobody listens, or no room) when it was told to come back, or a little later
 };
 
 struct LoadOptions {

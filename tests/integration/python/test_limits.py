@@ -1,15 +1,21 @@
 """Every limit of the configuration holds in the daemon that it is set for, over HTTP and gRPC."""
 
+import concurrent.futures
 import contextlib
+import json
+import pathlib
+import re
 import select
 import socket
 import time
 
 import grpc
 import httpx
+import metrics_page
 import pytest
 
 from access_tools import bearer, make_key
+from conftest import Daemon
 from grpc_services import Services, address
 from waiting import wait_until
 
@@ -28,6 +34,37 @@ def limited(start_daemon):
         return start_daemon(*GRPC, *settings, *arguments).wait_until_ready()
 
     return start
+
+
+@pytest.fixture
+def limited_fake(daemon_arguments, tmp_path):
+    """The same of the daemon with an engine that repeats its prompt; one for each test."""
+    started = []
+
+    def start(**limits):
+        binary = pathlib.Path(daemon_arguments[0]).absolute().parents[1] / "tests/server/refraind_fake"
+        settings = [f"--set=limits.{name}={value}" for name, value in limits.items()]
+        started.append(Daemon(str(binary), "fake", tmp_path, *GRPC, *settings).wait_until_ready())
+        return started[0]
+
+    yield start
+    for daemon in started:
+        daemon.stop()
+
+
+@contextlib.contextmanager
+def large_answer(daemon, receive_buffer: int, **fields):
+    """The socket on which 13 MB are to come, as a stream 28, of tokens that take 20 MB."""
+    host, port = daemon.url.removeprefix("http://").split(":")
+    body = json.dumps({"prompt": "a" * 1000, "echo": True, "logprobs": 20, "max_tokens": 2, "n": 64,
+                       **fields})
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        client.settimeout(30)
+        client.connect((host, int(port)))
+        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                       f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        yield client
 
 
 @contextlib.contextmanager
@@ -219,3 +256,43 @@ def test_age_of_a_grpc_connection(limited):
         wait_until(lambda: grpc.ChannelConnectivity.READY in states
                    and states[-1] == grpc.ChannelConnectivity.IDLE, told=lambda: states)
         assert generate(services) == grpc.StatusCode.OK  # over a new connection
+
+
+def test_bytes_of_answers_that_nobody_reads(limited_fake):
+    daemon = limited_fake(unread_bytes="1MiB")
+    with large_answer(daemon, 4096, stream=True) as client:
+        wait_until(lambda: metrics_page.total(metrics_page.samples(httpx.get(
+            f"{daemon.url}/metrics").text), "refrain_unread_answers_cut_total") == 1)
+        got = b"".join(iter(lambda: client.recv(65536), b""))
+        assert b'"code":"answer_not_read"' in got and b"[DONE]" not in got
+
+
+@pytest.mark.soak
+def test_bytes_per_second_of_an_answer(limited_fake):
+    """Read at some 40 KB/s, far above the default; the limit counts from 120 s on."""
+    daemon = limited_fake(answer_bytes_per_s="1GiB")
+    with large_answer(daemon, 1 << 18) as client:
+        begin, got = time.monotonic(), client.recv(4096)
+        length = int(re.search(rb"(?i)content-length: ([0-9]+)", got).group(1))
+        left = length - len(got)
+        with contextlib.suppress(ConnectionError):
+            while (part := client.recv(4096)) and time.monotonic() - begin < 180:
+                left -= len(part)
+                time.sleep(0.1)
+        assert 100 < time.monotonic() - begin < 180
+        assert left > length // 3
+
+
+def test_memory_of_grpc(limited_fake):
+    """Eight messages of 12 MiB at once, each on a connection of its own."""
+    daemon = limited_fake(grpc_memory_bytes="16MiB")
+    own = [("grpc.use_local_subchannel_pool", 1)]
+
+    def send(_number) -> grpc.StatusCode:
+        with grpc.insecure_channel(address(daemon), options=own) as channel:
+            return generate(Services(channel), text="x" * (12 << 20))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED in pool.map(send, range(8))
+    with services_of(daemon) as services:
+        wait_until(lambda: generate(services) == grpc.StatusCode.OK)

@@ -7,10 +7,12 @@ import subprocess
 import sys
 
 import httpx
+import jsonschema_rs
 import pytest
 
 from access_tools import bearer, make_key
 from conftest import Daemon
+from schema_values import SchemaValues
 
 ROOT = pathlib.Path(__file__).parents[3]
 OPEN = {"/health", "/ping", "/ready", "/live"}  # no key is asked for
@@ -22,7 +24,8 @@ SETTINGS = """
 expected-statuses = ["2xx", "403", "404", "408"]
 """
 # Nor where text is generated: a prompt may be longer than the context or have no token, a bias name
-# one beyond the vocabulary, and fields have combinations that no schema says.
+# one beyond the vocabulary, and fields have combinations that no schema says. There each field is
+# sent alone (test_each_field_takes_what_its_schema_allows).
 GENERATING = "^/v1/((chat/)?completions|responses)$"
 
 
@@ -108,6 +111,41 @@ def check_description(described, folder, examples: int) -> None:
 
 def test_the_description_is_true(described, tmp_path):
     check_description(described, tmp_path, examples=5)
+
+
+# The least that each takes; and what a field needs beside it.
+LEAST = {"/v1/completions": {"prompt": "hi", "max_tokens": 1},
+         "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1},
+         "/v1/responses": {"input": "hi", "max_output_tokens": 1}}
+BESIDE = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
+# What docs/http-api.md says that schemas do not: of which field, and in which words.
+REFUSED = {("min_tokens", "more than max_"), ("tool_choice", "which is not among 'tools'"),
+           ("structured_outputs", "is not JSON"), ("guided_json", "is not JSON"),
+           ("input", "has nothing that the model could be shown")}
+
+
+def test_each_field_takes_what_its_schema_allows(fake_daemon):
+    met, sent = set(), 0
+    with httpx.Client(base_url=fake_daemon.url, timeout=60) as http:
+        document = http.get("/openapi.json").json()
+        components = document["components"]
+        values = SchemaValues(document)
+        for path, least in LEAST.items():
+            body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+            schema = components["schemas"][body["schema"]["$ref"].rsplit("/", 1)[1]]
+            for field, allowed in schema["properties"].items():
+                validator = jsonschema_rs.validator_for({**allowed, "components": components})
+                for value in filter(validator.is_valid, values.of(allowed)):
+                    answer = http.post(path, json={**least, **BESIDE.get(field, {}), field: value})
+                    sent += 1
+                    if answer.status_code == 200:
+                        continue
+                    known = {(name, words) for name, words in REFUSED
+                             if name == field and words in answer.text}
+                    assert known, f"{path}: {field}: {value!r:.200}: {answer.text}"
+                    met |= known
+    assert met == REFUSED
+    assert sent > 1000
 
 
 @pytest.mark.soak

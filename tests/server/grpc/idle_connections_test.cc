@@ -95,15 +95,40 @@ TEST_F(IdleConnections, OneThatNeverGreetsIsClosed) {
 
 // A client's library that pings once a second: more often than gRPC allows by itself, which ends
 // the connection with the fourth.
-TEST_F(IdleConnections, PingsDoNotEndACallThatWaits) {
+class PingingClients : public IdleConnections {
+ protected:
+  std::shared_ptr<::grpc::Channel> ConnectWithPings() const {
+    ::grpc::ChannelArguments pings;
+    pings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    pings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1000);
+    pings.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    pings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    return ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                       ::grpc::InsecureChannelCredentials(), pings);
+  }
+};
+
+TEST_F(PingingClients, DoNotLoseACallThatWaits) {
   Start({.ping_interval = 500ms});
-  ::grpc::ChannelArguments pings;
-  pings.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  pings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 1000);
-  pings.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  const auto channel = ::grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                                   ::grpc::InsecureChannelCredentials(), pings);
-  EXPECT_EQ(CodeOf(channel, "[[hold]]x", 8s), ::grpc::DEADLINE_EXCEEDED);
+  EXPECT_EQ(CodeOf(ConnectWithPings(), "[[hold]]x", 8s), ::grpc::DEADLINE_EXCEEDED);
+}
+
+TEST_F(PingingClients, KeepTheirConnectionBetweenCalls) {
+  Start({.ping_interval = 500ms});
+  const auto channel = ConnectWithPings();
+  ASSERT_EQ(CodeOf(channel), ::grpc::OK);
+  EXPECT_FALSE(
+      channel->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + 8s))
+      << "it was ended";
+  EXPECT_EQ(CodeOf(channel), ::grpc::OK);
+}
+
+TEST_F(PingingClients, LoseItWhereTheyPingTooOften) {
+  Start({.ping_interval = 60s});
+  const auto channel = ConnectWithPings();
+  ASSERT_EQ(CodeOf(channel), ::grpc::OK);
+  EXPECT_TRUE(
+      channel->WaitForStateChange(GRPC_CHANNEL_READY, std::chrono::system_clock::now() + 20s));
 }
 
 // A call of Generate whose message never comes: HEADERS that end the header, not the stream.

@@ -185,7 +185,7 @@ TEST(RequestReader, ReadsEveryField) {
   params.set_n(2);
   params.set_best_of(3);
   params.set_echo(true);
-  params.set_priority(-4);
+  params.set_priority(-1'764'500'000'000);
   params.set_cache_salt("s");
   params.set_timeout_s(2.5);
   params.set_cache_report(true);
@@ -230,7 +230,7 @@ TEST(RequestReader, ReadsEveryField) {
   EXPECT_EQ(out->n, 2);
   EXPECT_EQ(out->best_of, 3);
   EXPECT_TRUE(out->echo);
-  EXPECT_EQ(out->priority, -4);
+  EXPECT_EQ(out->priority, -1'764'500'000'000);
   EXPECT_EQ(out->cache_salt, "s");
   EXPECT_EQ(out->timeout_s, 2.5);
 }

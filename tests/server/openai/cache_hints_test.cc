@@ -36,8 +36,11 @@ TEST(CacheHints, AreTakenFromPromptCacheFields) {
   EXPECT_FALSE(CompletionKeeps(""));
   EXPECT_TRUE(CompletionKeeps(R"(,"prompt_cache_key":"user-7")"));
   EXPECT_TRUE(CompletionKeeps(R"(,"prompt_cache_retention":"24h")"));
-  EXPECT_FALSE(
-      CompletionKeeps(R"(,"prompt_cache_retention":"in_memory","prompt_cache_key":"user-7")"));
+  // OpenAI's description and its clients spell it differently.
+  for (const std::string in_memory : {"in_memory", "in-memory"}) {
+    EXPECT_FALSE(CompletionKeeps(R"(,"prompt_cache_key":"user-7","prompt_cache_retention":")" +
+                                 in_memory + "\""));
+  }
   EXPECT_TRUE(CompletionKeeps(R"(,"max_tokens":0)"));
   const auto report = ParseGenerationCall(
       Endpoint::kCompletions, R"({"prompt":"hi","cache_report":true})", {.max_context_tokens = 64});

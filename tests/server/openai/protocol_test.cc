@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <variant>
 
+#include "server/concat.h"
 #include "server/status_mapping.h"
 
 namespace refrain::server::openai {
@@ -14,6 +16,7 @@ namespace {
 using engine::TokenId;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using ::testing::UnorderedElementsAre;
 
 ModelLimits Limits() {
   return {.served_name = "m",
@@ -142,9 +145,35 @@ TEST(Protocol, AcceptsTheDefaultsOfLoadGenerators) {
 }
 
 TEST(Protocol, TakesWhatIsNotSupportedWhenItIsEmpty) {
-  for (const char* empty : {"null", "\"\"", "[]", "{}"}) {
-    const auto call = Chat(std::string(",\"functions\":") + empty);
+  for (const char* name : {"functions", "thinking_token_budget", "logprob_token_ids",
+                           "repetition_detection", "logits_processors"}) {
+    for (const char* empty : {"null", "\"\"", "[]", "{}"}) {
+      const auto call = Chat(Concat(",\"", name, "\":", empty));
+      EXPECT_TRUE(call.ok()) << call.status();
+    }
+  }
+  EXPECT_TRUE(Completion(R"(,"prompt_embeds":null,"watermark":false)").ok());
+  for (const char* modalities : {"null", "[]", R"(["text"])"}) {
+    const auto call = Chat(Concat(",\"modalities\":", modalities));
     EXPECT_TRUE(call.ok()) << call.status();
+  }
+}
+
+// What changes when the answer comes, not the answer.
+TEST(Protocol, LeavesOutWhatOtherServersDoBesideTheAnswer) {
+  const auto call = Completion(
+      R"(,"stream_interval":4,"return_prompt_text":true,"vllm_xargs":{"a":1},"request_id":"r")");
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_THAT(call->ignored_fields, UnorderedElementsAre("stream_interval", "return_prompt_text",
+                                                         "vllm_xargs", "request_id"));
+}
+
+// Clients that order by time send milliseconds.
+TEST(Protocol, APriorityHas64Bits) {
+  for (const int64_t priority : {INT64_MIN, -1'764'500'000'000, 1'764'500'000'000, INT64_MAX}) {
+    const auto call = Completion(Concat(",\"priority\":", priority));
+    ASSERT_TRUE(call.ok()) << call.status();
+    EXPECT_EQ(call->first().priority, priority);
   }
 }
 

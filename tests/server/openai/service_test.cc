@@ -75,6 +75,21 @@ data: [DONE]
 }
 
 // Load generators measure the time between events: one per token, exactly as many as asked for.
+// Else a proxy may keep a stream back until it has ended.
+TEST_F(ServiceTest, StreamsAreNeitherStoredNorHeldBackByProxies) {
+  Start();
+  const json messages = {{{"role", "user"}, {"content", "hi"}}};
+  for (const auto& [path, body] : {std::pair<const char*, json>{kCompletions, {{"prompt", "hi"}}},
+                                   {kChat, {{"messages", messages}}},
+                                   {"/v1/responses", {{"input", "hi"}}}}) {
+    json streamed = body;
+    streamed["stream"] = true;
+    const RawResponse response = Post(path, streamed);
+    EXPECT_EQ(response.headers.at("cache-control"), "no-cache") << path;
+    EXPECT_EQ(response.headers.at("x-accel-buffering"), "no") << path;
+  }
+}
+
 TEST_F(ServiceTest, SendsOneEventPerToken) {
   Start();
   const std::string text =

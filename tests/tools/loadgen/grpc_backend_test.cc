@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "proto/error_details.pb.h"
 #include "proto/inference.grpc.pb.h"
 
 namespace refrain::loadgen {
@@ -27,7 +30,9 @@ class FakeService final : public v1::Inference::Service {
     kNothing = 904,
     kNoEnd = 905,
     kEnd = 906,
-    kZero = 907
+    kZero = 907,
+    kHold = 908,  // until Release
+    kComeBack = 909
   };
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -42,7 +47,9 @@ class FakeService final : public v1::Inference::Service {
     }
     const int32_t order = request->tokens().ids_size() > 0 ? request->tokens().ids(0) : 0;
     if (order == kBusy) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"};
+    if (order == kComeBack) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "full", ComeBack()};
     if (order == kNothing) return grpc::Status::OK;
+    if (order == kHold) Hold(context->peer());
     if (order == kEnd || order == kZero) {
       v1::GenerateResponse response;
       response.add_choices()->set_finish_reason(v1::FINISH_REASON_STOP);
@@ -79,10 +86,48 @@ class FakeService final : public v1::Inference::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_key_;
   }
+  // Whether so many calls are held at once.
+  bool WaitForHeld(int calls, std::chrono::seconds patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, patience, [&] { return held_ == calls; });
+  }
+  void Release() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++releases_;
+    changed_.notify_all();
+  }
+  // Calls that were held, by connection.
+  std::map<std::string, int> peers() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return peers_;
+  }
 
  private:
+  static std::string ComeBack() {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(7);
+    retry.mutable_retry_delay()->set_nanos(500'000'000);
+    google::rpc::Status status;
+    status.add_details()->PackFrom(google::rpc::BadRequest());
+    status.add_details()->PackFrom(retry);
+    return status.SerializeAsString();
+  }
+
+  void Hold(const std::string& peer) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++peers_[peer];
+    ++held_;
+    changed_.notify_all();
+    changed_.wait(lock, [&, before = releases_] { return releases_ > before; });
+    --held_;
+  }
+
   std::mutex mutex_;
-  v1::GenerateRequest last_;  // both guarded by mutex_
+  std::condition_variable changed_;
+  int held_ = 0;  // like all below, guarded by mutex_
+  int releases_ = 0;
+  std::map<std::string, int> peers_;
+  v1::GenerateRequest last_;
   std::string last_key_;
 };
 
@@ -119,6 +164,7 @@ class GrpcBackendTest : public ::testing::Test {
   GrpcBackendTest() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 100);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     options_.address = "127.0.0.1:" + std::to_string(port_);
@@ -217,6 +263,42 @@ TEST_F(GrpcBackendTest, ManyCallsAtOnceAllEnd) {
     EXPECT_EQ(one.kind(), "none");
     EXPECT_EQ(one.count, 5);
   }
+}
+
+// Beyond what a connection carries, a client's library keeps calls to itself.
+TEST_F(GrpcBackendTest, MoreCallsThanAConnectionCarriesAreAllAtTheServer) {
+  constexpr int kCalls = 250;
+  AsioLoop loop;
+  const auto backend = MakeGrpcBackend(&loop, options_);
+  for (int round = 1; round <= 2; ++round) {
+    int missing = kCalls;
+    std::vector<Received> received(kCalls, Received(&loop, &missing));
+    loop.Post([&] {
+      for (Received& one : received) {
+        backend->Start(backend->Encode(Ids({FakeService::kHold})), &one);
+      }
+    });
+    bool all_held = false;
+    std::thread releaser([&] {
+      all_held = service_.WaitForHeld(kCalls, std::chrono::seconds(20));
+      for (int i = 0; i < (all_held ? 1 : kCalls); ++i) {
+        service_.Release();
+        if (!all_held) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    });
+    loop.Run();
+    releaser.join();
+    EXPECT_TRUE(all_held) << "some wait in the client";
+    // The second round has no more connections than the first.
+    ASSERT_EQ(service_.peers().size(), 3u);
+    for (const auto& [peer, calls] : service_.peers()) EXPECT_LE(calls, 100 * round);
+    for (const Received& one : received) EXPECT_EQ(one.kind(), "none");
+  }
+}
+
+TEST_F(GrpcBackendTest, TellsWhenARefusedCallMayComeBack) {
+  EXPECT_EQ(Ask(Ids({FakeService::kComeBack})).end.retry_after_s, 7.5);
+  EXPECT_EQ(Ask(Ids({FakeService::kBusy})).end.retry_after_s, std::nullopt);
 }
 
 // A thread of gRPC's that held the last of a back end's channel would join itself, and abort.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +95,9 @@ class FakeBackend final : public Backend {
   double stall_s = 0;
   size_t hang_number = 0;  // never answered
   size_t fail_number = 0;
+  std::set<size_t> refused;  // with refused_kind and retry_after_s
+  std::string refused_kind = "http_429";
+  std::optional<double> retry_after_s;
   bool gives_ids = true;
   int32_t first_tokens = 1;            // in an answer's first event; one more follows
   std::optional<int32_t> told_tokens;  // by usage
@@ -111,6 +115,9 @@ class FakeBackend final : public Backend {
     AnswerEnd end;
     if (number == fail_number) {
       end.failure = Failure{"http_500", "asked to"};
+    } else if (refused.count(number) > 0) {
+      end.failure = Failure{refused_kind, "asked to"};
+      end.retry_after_s = retry_after_s;
     } else {
       sink->OnTokens(loop_->NowS(), first_tokens, "A", ids);
       sink->OnTokens(loop_->NowS(), 1, "B", ids);

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/tools/loadgen/load_run_fakes.h"
@@ -268,6 +269,94 @@ TEST(ClosedLoop, KeepsAsManyUnderWayAsThereAreUsers) {
   EXPECT_EQ(backend.most_running, 4u);
   EXPECT_EQ(ran.result.peak_in_flight, 4);
   EXPECT_NEAR(ran.result.duration_s, 12, 1e-6);
+}
+
+constexpr double kServiceS = 1e-6;
+
+// One user, of whose requests some are turned away, each after kServiceS.
+class TurnedAwayTest : public ::testing::Test {
+ protected:
+  TurnedAwayTest() { backend_.service_s = kServiceS; }
+
+  Ran Run(LoadOptions options) {
+    options.kind = LoopKind::kClosed;
+    begin_s_ = loop_.NowS();
+    return RunLoad(options, &workload_, &backend_, &loop_);
+  }
+  // From the end of one request to the next.
+  std::vector<double> Pauses() const {
+    std::vector<double> pauses;
+    for (size_t i = 1; i < backend_.sent.size(); ++i) {
+      pauses.push_back(backend_.sent[i].at_s - backend_.sent[i - 1].at_s - kServiceS);
+    }
+    return pauses;
+  }
+  static void ExpectNear(const std::vector<double>& got, const std::vector<double>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-9) << i;
+  }
+
+  FakeLoop loop_;
+  FakeBackend backend_{&loop_};
+  FakeWorkload workload_{Sessions(1000)};
+  double begin_s_ = 0;
+};
+
+// Where a server refuses all, a hundred thousand requests a second would show nothing but that.
+TEST_F(TurnedAwayTest, AUserComesAgainLaterEachTimeUntilItHasAnAnswer) {
+  for (const char* kind : {"connection_refused", "http_429", "http_503", "grpc_UNAVAILABLE",
+                           "grpc_RESOURCE_EXHAUSTED"}) {
+    backend_.sent.clear();
+    backend_.refused_kind = kind;
+    backend_.refused = {1, 2, 3, 4, 5, 6, 7, 9};
+    const Ran ran = Run({.most_requests = 10});
+    ExpectNear(Pauses(), {0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 0, 0.05});
+    EXPECT_EQ(ran.result.failures.at(kind).count, 8);
+    // Its pause is no request's time.
+    EXPECT_NEAR(Of(ran, Metric::kE2e).max, kServiceS * 1e3, 1e-6);
+  }
+}
+
+// The second session's first turn is answered, its second is not.
+TEST_F(TurnedAwayTest, AnAnswerInBetweenBeginsAnew) {
+  FakeWorkload turns(Sessions(1000, /*turns=*/2));
+  backend_.refused = {1, 2, 4};
+  RunLoad({.kind = LoopKind::kClosed, .most_requests = 5}, &turns, &backend_, &loop_);
+  ExpectNear(Pauses(), {0.05, 0.1, 0, 0.05});
+}
+
+TEST_F(TurnedAwayTest, AUserComesAgainWhenItWasToldTo) {
+  backend_.refused = {1, 2};
+  for (const auto& [told_s, waits_s] : {std::pair{7.0, 7.0}, {0.25, 0.25}, {3600.0, 60.0}}) {
+    backend_.sent.clear();
+    backend_.retry_after_s = told_s;
+    Run({.most_requests = 3});
+    ExpectNear(Pauses(), {waits_s, waits_s});
+  }
+  // At once is what it would do by itself.
+  backend_.sent.clear();
+  backend_.retry_after_s = 0;
+  Run({.most_requests = 3});
+  ExpectNear(Pauses(), {0.05, 0.1});
+}
+
+TEST_F(TurnedAwayTest, OthersThatFailAreFollowedAtOnce) {
+  backend_.fail_number = 1;
+  Run({.most_requests = 2});
+  ExpectNear(Pauses(), {0});
+}
+
+// Nobody waits for a user that has nothing left to ask.
+TEST_F(TurnedAwayTest, TheRunEndsWithItsLastRequestOrItsTime) {
+  backend_.refused = {1, 2, 3};
+  backend_.retry_after_s = 50;
+  const Ran by_requests = Run({.most_requests = 1});
+  EXPECT_EQ(by_requests.result.failed, 1);
+  EXPECT_LT(loop_.NowS() - begin_s_, 1);
+  backend_.sent.clear();
+  const Ran by_time = Run({.users = 2, .duration_s = 20});
+  EXPECT_EQ(by_time.result.failed, 2);
+  EXPECT_NEAR(loop_.NowS() - begin_s_, 20, 1e-3);
 }
 
 }  // namespace

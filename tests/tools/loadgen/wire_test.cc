@@ -307,6 +307,17 @@ TEST(AnswerReader, KeepsTheMessageOfAnError) {
   EXPECT_TRUE(outcome.keep_alive);
 }
 
+TEST(AnswerReader, TellsWhenARefusedRequestMayComeBack) {
+  const auto told_s = [](const std::string& field) {
+    return Read("HTTP/1.1 429 X\r\n" + field + "Content-Length: 2\r\n\r\n{}", 7, false)
+        .end.retry_after_s;
+  };
+  EXPECT_EQ(told_s("Retry-After: 7\r\n"), 7);
+  EXPECT_EQ(told_s("retry-after: 60 \r\n"), 60);
+  EXPECT_EQ(told_s(""), std::nullopt);
+  EXPECT_EQ(told_s("Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n"), std::nullopt);
+}
+
 TEST(AnswerReader, AnAnswerThatEndsWithTheConnectionIsWhole) {
   const Outcome outcome = Read(
       "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
