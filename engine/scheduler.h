@@ -62,7 +62,7 @@ struct WaitingEntry {
                                 // less than prefill_tokens
   int32_t idle_chunks = 0;      // that hold them and count as free until it runs
   int32_t replayed_tokens = 0;  // of the shared ones, computed again for their log-probabilities
-  uint64_t next_chunk_key = 0;  // names its first whole missing chunk and all before it; 0 = none
+  uint64_t next_chunk_key = 0;  // names its first missing chunk and all before it; 0 = none
   bool held = false;            // that chunk is being computed by another: not to be admitted
   SequenceId producer{};        // by which, if held
   bool shares_running = false;  // most of its prefill is in chunks that running sequences use

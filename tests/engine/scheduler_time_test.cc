@@ -34,6 +34,11 @@ const Crowd kCrowds[] = {
      nullptr},
     {"OneNewPrompt", [](WaitingEntry* entry, int32_t) { entry->next_chunk_key = 7; }, nullptr, 4,
      100'000, 1},
+    {"EachItsOwnPrompt",
+     [](WaitingEntry* entry, int32_t number) {
+       entry->next_chunk_key = static_cast<uint64_t>(1 + number);
+     },
+     nullptr, 60, 100'000, 60},
     {"AHundredNewPrompts",
      [](WaitingEntry* entry, int32_t number) {
        entry->next_chunk_key = static_cast<uint64_t>(1 + number / 100);
