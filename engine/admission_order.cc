@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 namespace refrain::engine {
 namespace {
-
-// With one for its next tokens.
-int64_t ChunksFor(const WaitingEntry& one, int32_t chunk_tokens) {
-  const int32_t missing_tokens = one.prefill_tokens - one.shared_tokens;
-  return one.idle_chunks + (missing_tokens + chunk_tokens - 1) / chunk_tokens + 1;
-}
 
 // Of those that have not aged: the lower the sooner.
 int64_t RankUnder(Policy policy, const WaitingEntry& one) {
@@ -28,15 +23,25 @@ int64_t RankUnder(Policy policy, const WaitingEntry& one) {
 
 }  // namespace
 
+PassingRoom::PassingRoom(const SchedulerLimits& limits, int32_t running, int64_t free_chunks)
+    : chunk_tokens_(limits.chunk_tokens),
+      growth_chunks_((limits.grouping_delay_steps + chunk_tokens_ - 1) / chunk_tokens_),
+      slots_(limits.max_sequences - running),
+      chunks_(free_chunks - running * growth_chunks_) {}
+
+bool PassingRoom::Take(const WaitingEntry& one) {
+  // As a plan wants it: a margin of a chunk for every four that run.
+  const int64_t margin_chunks = taken_++ % 4 == 0 ? 1 : 0;
+  chunks_ -= one.ChunksToAdmit(chunk_tokens_) + growth_chunks_ + margin_chunks;
+  return --slots_ >= 0 && chunks_ >= 0;
+}
+
 const WaitingEntry* AdmissionOrder::Next() {
   if (!aged_over_) {
     const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
     if (begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait) {
       const WaitingEntry& aged = entry(begin_++);
-      if (!aged.held) {
-        ++slots_;
-        chunks_ += ChunksFor(aged, s_.limits.chunk_tokens);
-      }
+      if (fcfs_ && !aged.held) passes_ = room_.Take(aged) && passes_;
       return &aged;
     }
     aged_over_ = true;
@@ -47,15 +52,10 @@ const WaitingEntry* AdmissionOrder::Next() {
 }
 
 const WaitingEntry* AdmissionOrder::NextThatShares() {
-  const int64_t free_slots = s_.limits.max_sequences - static_cast<int64_t>(s_.running.size());
   while (passes_ && sharing_ < window_) {
     const WaitingEntry& one = entry(sharing_);
-    if (!one.held) {
-      ++slots_;
-      chunks_ += ChunksFor(one, s_.limits.chunk_tokens);
-      passes_ = slots_ <= free_slots && chunks_ <= s_.free_chunks;
-      if (!passes_) break;
-    }
+    passes_ = one.held || room_.Take(one);
+    if (!passes_) break;
     ++sharing_;
     if (one.shares_running) return &one;
   }
@@ -83,11 +83,23 @@ AdmissionOrder::Key AdmissionOrder::KeyOf(const WaitingEntry& one, size_t positi
 }
 
 void AdmissionOrder::FindBest() {
+  if (std::exchange(kept_all_, true)) return;
   const auto look_at = [this](const WaitingEntry& one, size_t position) {
     if (one.held) return;
     const Key key = KeyOf(one, position);
-    if (key < next_key_ || (best_.size() == num_best_ && key > best_.front())) return;
+    if (key < next_key_) return;
+    if (best_.size() == num_best_ && key > best_.front()) {
+      kept_all_ = false;
+      return;
+    }
+    if (one.next_chunk_key != 0) {
+      if (claimed_ != nullptr && claimed_->contains(one.next_chunk_key)) return;
+      Key& first = first_lacking_.try_emplace(one.next_chunk_key, key).first->second;
+      if (first < key) return;
+      first = key;
+    }
     if (best_.size() == num_best_) {
+      kept_all_ = false;
       std::pop_heap(best_.begin(), best_.end());
       best_.pop_back();
     }
@@ -105,17 +117,21 @@ void AdmissionOrder::FindBest() {
       look_at(entry(position), position);
     }
   }
-  num_best_ *= 2;
+  num_best_ *= 4;
   std::sort(best_.begin(), best_.end(), std::greater<Key>());
 }
 
 const WaitingEntry* AdmissionOrder::NextByRank() {
-  if (best_.empty()) FindBest();
-  if (best_.empty()) return nullptr;
-  const Key key = best_.back();
-  best_.pop_back();
-  next_key_ = {key.first, key.second + 1};
-  return &entry(key.second);
+  for (;;) {
+    if (best_.empty()) FindBest();
+    if (best_.empty()) return nullptr;
+    const Key key = best_.back();
+    best_.pop_back();
+    next_key_ = {key.first, key.second + 1};
+    const WaitingEntry& one = entry(key.second);
+    // One that was kept until a better one was found that lacks the same chunk.
+    if (one.next_chunk_key == 0 || first_lacking_.at(one.next_chunk_key) == key) return &one;
+  }
 }
 
 const WaitingEntry* FirstToStart(const SchedulerSnapshot& snapshot, int32_t tenant) {

@@ -7,16 +7,37 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "engine/scheduler.h"
 
 namespace refrain::engine {
 
+// Slots and chunks for those that share with running sequences and all whom they pass: who is
+// passed has its own also if it is admitted only when it can be passed no more. Without, it would
+// wait until an answer ends, however long that takes.
+class PassingRoom {
+ public:
+  PassingRoom() = default;  // none: nobody is passed
+  // What this plan leaves free, less what `running` sequences will take for their prefills and the
+  // margin that they are to be left.
+  PassingRoom(const SchedulerLimits& limits, int32_t running, int64_t free_chunks);
+  // For one that is passed, or passes; false where there is none left.
+  bool Take(const WaitingEntry& one);
+
+ private:
+  int32_t chunk_tokens_ = 1;
+  int64_t growth_chunks_ = 0;  // that one sequence takes until nobody may be passed any more
+  int64_t slots_ = 0;
+  int64_t chunks_ = 0;
+  int32_t taken_ = 0;
+};
+
 // The order in which the waiting sequences, all or some of them, may be admitted:
 //   first those that have waited too long to be overtaken, the oldest first;
 //   then under kFcfs those among the next kGroupingWindow that share with running ones, as long as
-//   slots and chunks are left for all they pass, too: without, these would wait until an answer
-//   ends, however long that takes; then the others by age; under the other policies by rank, then
-//   age.
+//   there is PassingRoom; then the others by age; under the other policies by rank, then age, and
+//   of those that lack the same chunk only the first.
 //
 // A part of Plan, and pure as that is: it decides who comes next, not who fits. Lives within one
 // plan, on its thread. Cannot fail.
@@ -26,10 +47,18 @@ class AdmissionOrder {
   // but for those that share with running ones.
   static int64_t RankOf(const WaitingEntry& one, const SchedulerSnapshot& snapshot);
 
-  // `some`: of snapshot.waiting, in its order; null = all. Both outlive it.
-  AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some)
-      : s_(snapshot), some_(some), fcfs_(snapshot.limits.policy == Policy::kFcfs) {}
+  // `some`: of snapshot.waiting, in its order; null = all. `claimed`: keys of chunks for which none
+  // is to be admitted any more; may grow, and those who lack them may be named or not; null = none.
+  // All outlive it.
+  AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some,
+                 const absl::flat_hash_set<uint64_t>* claimed = nullptr)
+      : s_(snapshot),
+        some_(some),
+        claimed_(claimed),
+        fcfs_(snapshot.limits.policy == Policy::kFcfs) {}
 
+  // Before Next; else nobody is passed.
+  void set_passing_room(const PassingRoom& room) { room_ = room; }
   // Null when all have been named.
   const WaitingEntry* Next();
 
@@ -38,7 +67,8 @@ class AdmissionOrder {
 
   // A sequence's rank, then its position, which ascends with age: the least comes first.
   using Key = std::pair<int64_t, size_t>;
-  static constexpr size_t kFirstBest = 64;  // kept of the first look at all; each later one, twice
+  // Kept of the first look at all; of each later one, four times as many.
+  static constexpr size_t kFirstBest = 16;
 
   size_t size() const { return some_ != nullptr ? some_->size() : s_.waiting.size(); }
   const WaitingEntry& entry(size_t position) const {
@@ -55,19 +85,21 @@ class AdmissionOrder {
 
   const SchedulerSnapshot& s_;
   const std::vector<const WaitingEntry*>* const some_;
+  const absl::flat_hash_set<uint64_t>* const claimed_;
   const bool fcfs_;
   bool aged_over_ = false;
   size_t begin_ = 0;              // the first one that has not aged
   size_t window_ = 0;             // kFcfs: end of those looked at for sharing
   size_t sharing_ = 0;            // kFcfs: next to be looked at for sharing
-  bool passes_ = true;            // kFcfs: who shares may still pass others
-  int64_t slots_ = 0;             // kFcfs: that those looked at and those named before will take
-  int64_t chunks_ = 0;            // kFcfs: the same
+  PassingRoom room_;              // kFcfs: less that of those looked at and those named before
+  bool passes_ = true;            // kFcfs: there is some left
   size_t others_ = 0;             // kFcfs: next by age
   std::vector<Key> best_;         // other policies: those to be named next, the best last
   size_t num_best_ = kFirstBest;  // other policies: how many the next look keeps
   // Other policies: all below have been named.
   Key next_key_{std::numeric_limits<int64_t>::min(), 0};
+  bool kept_all_ = false;  // other policies: the last look found no more than it kept
+  absl::flat_hash_map<uint64_t, Key> first_lacking_;  // by next_chunk_key, of those kept once
 };
 
 }  // namespace refrain::engine

@@ -23,6 +23,7 @@
 #include "engine/request_checks.h"
 #include "engine/request_queue.h"
 #include "engine/turn_memory.h"
+#include "kvcache/session_scan.h"
 
 namespace refrain::engine {
 namespace {
@@ -232,8 +233,23 @@ absl::StatusOr<CacheView> LocalEngine::DescribeCache(const CacheViewLimits& limi
 }
 
 absl::StatusOr<SessionList> LocalEngine::ListSessions(int32_t max_sessions) {
-  return AskCache<SessionList>(
-      [max_sessions](kvcache::CacheManager* cache) { return cache->ListSessions(max_sessions); });
+  kvcache::SessionScan scan(max_sessions);
+  using Step = bool (kvcache::SessionScan::*)(const kvcache::CacheManager&);
+  const auto take_steps = [this, &scan](Step step) -> absl::Status {
+    for (;;) {
+      const absl::StatusOr<bool> goes_on = AskCache<bool>(
+          [&scan, step](kvcache::CacheManager* cache) { return (scan.*step)(*cache); });
+      if (!goes_on.ok() || !*goes_on) return goes_on.status();
+    }
+  };
+  if (absl::Status status = take_steps(&kvcache::SessionScan::FindSome); !status.ok()) {
+    return status;
+  }
+  scan.Choose();
+  if (absl::Status status = take_steps(&kvcache::SessionScan::DescribeSome); !status.ok()) {
+    return status;
+  }
+  return scan.Take();
 }
 
 absl::StatusOr<PinnedPrefix> LocalEngine::PinPrefix(const Request& prompt) {

@@ -119,7 +119,8 @@ class Engine {
   // What the KV cache holds. Waits for the engine thread, up to a step; UNAVAILABLE once it has
   // stopped.
   virtual absl::StatusOr<CacheView> DescribeCache(const CacheViewLimits& limits) = 0;
-  // The conversations and prompts that may come back, the last used first; as DescribeCache.
+  // The conversations and prompts that may come back, the last used first; as DescribeCache, but
+  // for a step for every 16,384 chunks (kvcache::SessionScan).
   virtual absl::StatusOr<SessionList> ListSessions(int32_t max_sessions) = 0;
   // --- what operators do with the cache ---
   // Prompt, tenant and cache_salt of the request count. The prompt is encoded on the caller's

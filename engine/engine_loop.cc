@@ -159,11 +159,11 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
     return;
   }
   deadlines_.Add(encoded->deadline, number);
-  PrefixKeys keys;
+  PromptKeys keys;
   if (parts_.cache->options().prefix_cache) {
-    keys = prefix_keys_.OfPrompt(NamespaceOf(encoded->request), encoded->prompt);
+    keys = prefix_keys_.OfRequest(NamespaceOf(encoded->request), encoded->prompt);
   } else if (encoded->request.sequences() > 1) {
-    keys = {next_sequence_id_};  // no other request's
+    keys = {.all = {next_sequence_id_}, .whole_chunks = 1};  // no other request's
   }
   auto request = std::make_unique<RunningRequest>(std::move(encoded), SequenceId{next_sequence_id_},
                                                   std::move(keys));
@@ -218,14 +218,14 @@ void EngineLoop::RememberTurn(const RunningRequest& request,
   if (parts_.turns != nullptr && turn.has_value()) parts_.turns->Remember(*turn, generated);
   if (generated.empty() || !parts_.cache->options().prefix_cache) return;
   const std::span<const TokenId> computed(generated.begin(), generated.end() - 1);
-  seen_.Add(prefix_keys_.OfAnswer(NamespaceOf(request.request()), request.prefix_keys(),
+  seen_.Add(prefix_keys_.OfAnswer(NamespaceOf(request.request()), request.prompt_keys().whole(),
                                   request.prompt(), computed));
 }
 
 void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   // Its other choices have the same, and each its own copy of the chunk in which it ends.
   if (!sequence.request->IsFirstWithPrompt(sequence.id)) return;
-  if (parts_.cache->options().prefix_cache) seen_.Add(sequence.request->prefix_keys());
+  if (parts_.cache->options().prefix_cache) seen_.Add(sequence.request->prompt_keys().whole());
   const Request& request = sequence.request->request();
   if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
 }
@@ -383,7 +383,7 @@ void EngineLoop::StartRunning(const std::shared_ptr<SequenceState>& sequence, bo
   const bool prefix_cache = parts_.cache->options().prefix_cache;
   const int32_t written_tokens = prefix_cache ? request.prompt_tokens() - cached_tokens : 0;
   if (request.SetCachedTokens(cached_tokens, written_tokens)) {
-    request.SetCacheMiss(ExplainMiss(seen_, {.keys = request.prefix_keys(),
+    request.SetCacheMiss(ExplainMiss(seen_, {.keys = request.prompt_keys().whole(),
                                              .chunk_tokens = snapshot_.limits.chunk_tokens,
                                              .prompt_tokens = request.prompt_tokens(),
                                              .cached_tokens = found_tokens,
@@ -473,10 +473,7 @@ void EngineLoop::Publish(const LaunchedStep& step) {
     for (int32_t i = work.first_token; i < end; ++i) ids.push_back(sequence->token(i));
     parts_.cache->Publish(sequence->id, ids);
     std::vector<PendingPrefixes::Released> released;
-    const size_t whole_chunks = static_cast<size_t>(end / snapshot_.limits.chunk_tokens);
-    const bool prefix_cache = parts_.cache->options().prefix_cache;
-    pending_.Published(sequence->id, prefix_cache ? whole_chunks : PresentChunks(*sequence, end),
-                       &released);
+    pending_.Published(sequence->id, PublishedKeys(*sequence, end), &released);
     Release(released, /*in_use=*/true);
     if (work.first_token < prompt_tokens && end >= prompt_tokens - 1) {
       RememberPrompt(*sequence);

@@ -119,11 +119,11 @@ class EngineLoop {
   // Lets a waiting choice of the request run in place of one that ends; false: none should.
   bool HandOver(const SequenceState& ended);
   int32_t WantedTokens(const SequenceState& sequence) const;
-  size_t PresentChunks(const SequenceState& sequence, int32_t found_tokens) const;
+  size_t PresentKeys(const SequenceState& sequence, int32_t found_tokens) const;
+  size_t PublishedKeys(const SequenceState& sequence, int32_t end) const;
   bool SharesRunning(const WaitingEntry& entry, int32_t unused_chunks) const;
   void Look(SequenceState* sequence);  // for its tokens in the cache, and whether it is held
-  // The same by what the keys tell, until it is looked for.
-  void Release(const std::vector<PendingPrefixes::Released>& released, bool in_use);
+  void Release(const std::vector<PendingPrefixes::Released>& released, bool in_use);  // by its keys
   void Await(const SequenceState& sequence, const WaitingEntry& entry);  // what Look has found
   void Describe(SequenceState* sequence, WaitingEntry* entry);
   void RefreshWaiting();

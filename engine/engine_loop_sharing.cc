@@ -76,11 +76,19 @@ bool EngineLoop::HandOver(const SequenceState& ended) {
   return true;
 }
 
-size_t EngineLoop::PresentChunks(const SequenceState& sequence, int32_t found_tokens) const {
-  const PrefixKeys& keys = sequence.request->prefix_keys();
-  if (found_tokens >= sequence.request->prompt_tokens() - 1) return keys.size();
+size_t EngineLoop::PresentKeys(const SequenceState& sequence, int32_t found_tokens) const {
+  const PromptKeys& keys = sequence.request->prompt_keys();
+  if (found_tokens >= sequence.request->prompt_tokens() - 1) return keys.all.size();
   if (!parts_.cache->options().prefix_cache) return 0;  // a fork has all of it
-  return std::min(keys.size(), static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
+  return std::min(keys.whole_chunks,
+                  static_cast<size_t>(found_tokens / snapshot_.limits.chunk_tokens));
+}
+
+// A whole chunk that ends with the prompt others may need to its end, as theirs goes on.
+size_t EngineLoop::PublishedKeys(const SequenceState& sequence, int32_t end) const {
+  const PromptKeys& keys = sequence.request->prompt_keys();
+  if (keys.has_tail() || !parts_.cache->options().prefix_cache) return PresentKeys(sequence, end);
+  return static_cast<size_t>(end / snapshot_.limits.chunk_tokens);
 }
 
 bool EngineLoop::SharesRunning(const WaitingEntry& entry, int32_t unused_chunks) const {
@@ -128,14 +136,15 @@ void EngineLoop::Describe(SequenceState* sequence, WaitingEntry* entry) {
   entry->replayed_tokens = std::max(0, std::min(entry->shared_tokens, request.prompt_tokens() - 1) -
                                            request.FirstWantedPromptRow());
   entry->shares_running = SharesRunning(*entry, sequence->match.unused_chunks);
-  const PrefixKeys& keys = request.prefix_keys();
-  const size_t present = PresentChunks(*sequence, entry->shared_tokens);
+  const PrefixKeys& keys = request.prompt_keys().all;
+  const size_t present = PresentKeys(*sequence, entry->shared_tokens);
   entry->held = pending_.Wait(sequence->id, keys, present);
   if (entry->held) entry->producer = *pending_.ProducerOf(sequence->id);
   entry->next_chunk_key = present < keys.size() ? keys[present] : 0;
 }
 
-// To match them all in one turn would hold up who runs. `in_use`: who computed the chunks runs.
+// As Look, by what the keys tell, until it is looked for: to match them all in one turn would hold
+// up who runs. `in_use`: who computed the chunks runs.
 void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released, bool in_use) {
   for (const auto& [id, present] : released) {
     SequenceState* const sequence = sequences_.at(id).get();
@@ -144,7 +153,10 @@ void EngineLoop::Release(const std::vector<PendingPrefixes::Released>& released,
       continue;
     }
     sequence->match.stamp = 0;
-    const int64_t tokens = static_cast<int64_t>(present) * snapshot_.limits.chunk_tokens;
+    const RunningRequest& request = *sequence->request;
+    const int64_t tokens = present > request.prompt_keys().whole_chunks
+                               ? request.prompt_tokens() - 1
+                               : static_cast<int64_t>(present) * snapshot_.limits.chunk_tokens;
     const auto entry = FindEntry(snapshot_.waiting, id);
     entry->shared_tokens =
         std::max(entry->shared_tokens,
@@ -187,8 +199,8 @@ void EngineLoop::StartProducing(SequenceState* sequence) {
   if (sequence->produces || to_replay > snapshot_.limits.step_token_budget) return;
   std::vector<SequenceId> held;
   sequence->produces =
-      pending_.Start(sequence->id, sequence->request->prefix_keys(),
-                     PresentChunks(*sequence, parts_.cache->published_tokens(sequence->id)), &held);
+      pending_.Start(sequence->id, sequence->request->prompt_keys().all,
+                     PresentKeys(*sequence, parts_.cache->published_tokens(sequence->id)), &held);
   for (const SequenceId id : held) {
     const auto entry = FindEntry(snapshot_.waiting, id);
     entry->held = true;

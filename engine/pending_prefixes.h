@@ -14,7 +14,11 @@ namespace refrain::engine {
 using kvcache::SequenceId;
 
 // In-flight sharing (DESIGN 4.3): which whole chunks of prompts are being computed now, and which
-// waiting sequences hold off because another one, the producer, computes their next chunk.
+// waiting sequences hold off because another one, the producer, computes their next chunk. What is
+// left of a prompt behind its whole chunks counts as one more, which equal prompts have in common:
+// it can be joined as soon as it is there, by a copy. Who computes a prompt to its last whole chunk
+// computes that in the same step or with its next rows, which come before any other of its tenant
+// is admitted. One whose longer prompt begins alike does not wait for it.
 //
 // A waiting sequence is `held` until the last chunk that it has in common with its producer is
 // published, or the producer stops for whatever reason; then it is released and told to wait anew,

@@ -25,8 +25,21 @@ PrefixKeys PrefixKeyMaker::OfPrompt(const kvcache::Namespace& name_space,
   return Chain(Seed(name_space), prompt);
 }
 
+PromptKeys PrefixKeyMaker::OfRequest(const kvcache::Namespace& name_space,
+                                     std::span<const kvcache::TokenId> prompt) const {
+  PromptKeys keys{.all = OfPrompt(name_space, prompt)};
+  keys.whole_chunks = keys.all.size();
+  const size_t whole_tokens = keys.whole_chunks * chunk_tokens_;
+  if (prompt.size() < whole_tokens + 2) return keys;
+  // Another length than a chunk's: it meets none of these.
+  const auto tail = prompt.subspan(whole_tokens, prompt.size() - 1 - whole_tokens);
+  const uint64_t seed = keys.all.empty() ? Seed(name_space) : keys.all.back();
+  keys.all.push_back(XXH3_64bits_withSeed(tail.data(), tail.size_bytes(), seed));
+  return keys;
+}
+
 PrefixKeys PrefixKeyMaker::OfAnswer(const kvcache::Namespace& name_space,
-                                    const PrefixKeys& prompt_keys,
+                                    std::span<const uint64_t> prompt_keys,
                                     std::span<const kvcache::TokenId> prompt,
                                     std::span<const kvcache::TokenId> answer) const {
   const auto rest = prompt.subspan(prompt_keys.size() * chunk_tokens_);

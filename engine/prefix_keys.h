@@ -15,6 +15,15 @@ namespace refrain::engine {
 // included: equal prefixes have equal keys.
 using PrefixKeys = std::vector<uint64_t>;
 
+// Names what can be shared of a request's prompt: all but its last token, which is computed again.
+struct PromptKeys {
+  PrefixKeys all;  // of its whole chunks; then, if there is more, of all that can be shared
+  size_t whole_chunks = 0;  // so many of these are of such
+
+  std::span<const uint64_t> whole() const { return std::span(all).first(whole_chunks); }
+  bool has_tail() const { return all.size() > whole_chunks; }
+};
+
 // Makes the keys under which PendingPrefixes and SeenPrefixes know prefixes.
 //
 // Keys of all namespaces lie in the same tables, and compare without their tokens. So the keys of a
@@ -30,9 +39,11 @@ class PrefixKeyMaker {
 
   PrefixKeys OfPrompt(const kvcache::Namespace& name_space,
                       std::span<const kvcache::TokenId> prompt) const;
+  PromptKeys OfRequest(const kvcache::Namespace& name_space,
+                       std::span<const kvcache::TokenId> prompt) const;
   // Names the chunks of a prompt and its answer behind those of the prompt alone, which
   // `prompt_keys` are; takes time for these, not for the prompt.
-  PrefixKeys OfAnswer(const kvcache::Namespace& name_space, const PrefixKeys& prompt_keys,
+  PrefixKeys OfAnswer(const kvcache::Namespace& name_space, std::span<const uint64_t> prompt_keys,
                       std::span<const kvcache::TokenId> prompt,
                       std::span<const kvcache::TokenId> answer) const;
 

@@ -45,8 +45,8 @@ bool SequenceState::SamplesAt(int32_t index) const {
 }
 
 RunningRequest::RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
-                               PrefixKeys prefix_keys)
-    : encoded_(std::move(encoded)), prefix_keys_(std::move(prefix_keys)) {
+                               PromptKeys prompt_keys)
+    : encoded_(std::move(encoded)), prompt_keys_(std::move(prompt_keys)) {
   const auto sequences = static_cast<uint64_t>(request().sequences());
   if (request().beam.has_value()) {
     beams_.emplace(request(), encoded_->stop_rules);

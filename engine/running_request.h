@@ -85,10 +85,10 @@ struct SequenceState {
 // cache. Engine thread only; cannot fail.
 class RunningRequest {
  public:
-  // `prefix_keys`: of the prompt's whole chunks; where nothing stays in the cache one that names
-  // all of the prompt, which the request's sequences share, or none.
+  // `prompt_keys`: of the prompt; where nothing stays in the cache one that names all of it, which
+  // the request's sequences share, or none.
   RunningRequest(std::unique_ptr<EncodedRequest> encoded, SequenceId first_id,
-                 PrefixKeys prefix_keys);
+                 PromptKeys prompt_keys);
 
   const Request& request() const { return encoded_->request; }
   uint64_t number() const { return encoded_->number; }
@@ -98,7 +98,7 @@ class RunningRequest {
   const EncodedRequest& encoded() const { return *encoded_; }
   const std::vector<TokenId>& prompt() const { return encoded_->prompt; }
   int32_t prompt_tokens() const { return static_cast<int32_t>(encoded_->prompt.size()); }
-  const PrefixKeys& prefix_keys() const { return prefix_keys_; }
+  const PromptKeys& prompt_keys() const { return prompt_keys_; }
   int32_t max_tokens() const { return encoded_->stop_rules->max_tokens; }
   // Its sequences: the first, and once they have been made the others.
   const std::vector<std::shared_ptr<SequenceState>>& choices() const { return choices_; }
@@ -199,7 +199,7 @@ class RunningRequest {
   int32_t live_choices_ = 0;
   uint64_t reserved_ids_ = 0;
   uint64_t next_id_ = 0;
-  const PrefixKeys prefix_keys_;
+  const PromptKeys prompt_keys_;
   bool started_ = false;
   bool cached_tokens_set_ = false;
   std::optional<SequenceId> first_with_prompt_;

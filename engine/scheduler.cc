@@ -193,18 +193,12 @@ class Planner {
     }
   }
 
-  // Free chunks that a sequence takes with its whole prefill.
-  int32_t ChunksToAdmit(const WaitingEntry& entry) const {
-    const int32_t shared_chunks = entry.shared_tokens / s_.limits.chunk_tokens;
-    return ChunksFor(int64_t{entry.prefill_tokens} + 1) - shared_chunks + entry.idle_chunks;
-  }
-
   // For the growth of those that decode.
   int32_t MarginChunks() const { return (alive_ + 3) / 4; }
 
   // Tries to start a sequence; false when no other may be tried after it.
   bool AdmitOne(const WaitingEntry& entry, int32_t spoken_for) {
-    const int32_t chunks = ChunksToAdmit(entry);
+    const int32_t chunks = entry.ChunksToAdmit(s_.limits.chunk_tokens);
     if (chunks + MarginChunks() + spoken_for > free_chunks_ && alive_ > 0) return false;
     const int32_t rows = entry.prefill_tokens - entry.shared_tokens + entry.replayed_tokens;
     // The rest of a part of a chunk is written in a copy, or in the chunk itself, cut, when there
@@ -250,10 +244,15 @@ class Planner {
     return chunks;
   }
 
+  PassingRoom RoomToPass(int32_t spoken_for) const {
+    return PassingRoom(s_.limits, alive_, int64_t{free_chunks_} - MarginChunks() - spoken_for);
+  }
+
   void Admit() {
     if (!MayGoOn() || s_.waiting.empty()) return;
     const int32_t spoken_for = SpokenFor();
-    AdmissionOrder order(s_, nullptr);
+    AdmissionOrder order(s_, nullptr, &claimed_);
+    order.set_passing_room(RoomToPass(spoken_for));
     while (MayGoOn()) {
       const WaitingEntry* next = order.Next();
       if (next == nullptr) return;
@@ -265,7 +264,8 @@ class Planner {
 
   // What one tenant could have next.
   struct Lane {
-    explicit Lane(const SchedulerSnapshot& snapshot) : order(snapshot, &waiting) {}
+    Lane(const SchedulerSnapshot& snapshot, const absl::flat_hash_set<uint64_t>& claimed)
+        : order(snapshot, &waiting, &claimed) {}
 
     int64_t served = 0;
     int32_t running = 0;           // sequences, as the plan began
@@ -281,7 +281,7 @@ class Planner {
     const auto lane_of = [&](int32_t tenant) -> Lane& {
       std::unique_ptr<Lane>& lane = lanes[tenant];
       if (lane == nullptr) {
-        lane = std::make_unique<Lane>(s_);
+        lane = std::make_unique<Lane>(s_, claimed_);
         lane->served = s_.tenants[tenant].served;
       }
       return *lane;
@@ -296,6 +296,22 @@ class Planner {
     return lanes;
   }
 
+  // What is passed may come after what other tenants get in between: there has to be room for all.
+  void LetThoseThatSharePass(const std::vector<std::unique_ptr<Lane>>& lanes) const {
+    if (s_.limits.policy != Policy::kFcfs) return;
+    const PassingRoom room = RoomToPass(SpokenFor());
+    PassingRoom left = room;
+    for (const std::unique_ptr<Lane>& lane : lanes) {
+      if (lane == nullptr) continue;
+      for (const WaitingEntry* const entry : lane->waiting) {
+        if (!left.Take(*entry)) return;
+      }
+    }
+    for (const std::unique_ptr<Lane>& lane : lanes) {
+      if (lane != nullptr) lane->order.set_passing_room(room);
+    }
+  }
+
   // What tenants did not get in their turns.
   struct Lack {
     std::optional<size_t> prefill;          // the first that got less for want of chunks
@@ -307,6 +323,7 @@ class Planner {
 
   void ShareOut() {
     const std::vector<std::unique_ptr<Lane>> lanes = MakeLanes();
+    LetThoseThatSharePass(lanes);
     const Lack lack = GiveTurns(lanes);
     if (!plan_.admit.empty()) return;
     if (!AnyWork()) return GoOnWithFirstPrefill();
@@ -319,7 +336,7 @@ class Planner {
     // Who gave way for the growth of others has left a slot.
     if (lack.slot && plan_.preempt.empty()) FreeSlot(lanes, *lack.tenant);
     if (alive_ < s_.limits.max_sequences) {
-      FreeChunks(*lack.tenant, ChunksToAdmit(*lack.waiting), std::nullopt);
+      FreeChunks(*lack.tenant, lack.waiting->ChunksToAdmit(s_.limits.chunk_tokens), std::nullopt);
     }
   }
 

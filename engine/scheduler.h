@@ -19,9 +19,10 @@ struct SchedulerLimits {
   int32_t step_token_budget = 512;  // at least max_sequences, so that decode always fits
   int32_t chunk_tokens = 64;
   Policy policy = Policy::kFcfs;
-  // Under kFcfs: one whose prompt is mostly in use by running sequences may overtake others, so
-  // that those that share run together, where there are slots and chunks for all of them; nobody is
-  // overtaken once it has waited this many steps.
+  // Under kFcfs, and no other policy: one whose prompt is mostly in use by running sequences may
+  // overtake others, so that those that share run together, where there are slots and chunks for
+  // all of them (with several tenants: for all that wait); nobody is overtaken once it has waited
+  // this many steps.
   int32_t grouping_delay_steps = 32;
   // Under the other policies: whose request came this many steps ago comes before all whose did
   // not, oldest first, and under kPriority keeps its chunks before them. So it is admitted after at
@@ -61,13 +62,18 @@ struct WaitingEntry {
                                 // less than prefill_tokens
   int32_t idle_chunks = 0;      // that hold them and count as free until it runs
   int32_t replayed_tokens = 0;  // of the shared ones, computed again for their log-probabilities
-  uint64_t next_chunk_key = 0;  // names its first whole missing chunk and all before it; 0 = none
+  uint64_t next_chunk_key = 0;  // names its first missing chunk and all before it; 0 = none
   bool held = false;            // that chunk is being computed by another: not to be admitted
   SequenceId producer{};        // by which, if held
   bool shares_running = false;  // most of its prefill is in chunks that running sequences use
   int64_t priority = 0;
   int64_t since_step = 0;  // when its request came
   int32_t tenant = 0;      // into SchedulerSnapshot::tenants
+
+  // Free chunks that it takes with its whole prefill and the token behind that.
+  int32_t ChunksToAdmit(int32_t chunk_tokens) const {
+    return prefill_tokens / chunk_tokens + 1 - shared_tokens / chunk_tokens + idle_chunks;
+  }
 };
 
 // Where sequences of several tenants (API keys) wait or run: what each has had (FairShares).
@@ -138,12 +144,18 @@ auto FindEntry(List& list, SequenceId id) {
 // more tenants than slots, the plan after some sequence has had its turn.
 //
 // Some running or waiting sequence always gets work or is preempted while any can run.
+//
+// Not all that runs was admitted here: a beam that goes on more than once forks beside the plan,
+// into slots and chunks that are free then (EngineLoop::ForkBeam), whoever waits; a search may so
+// take as many slots as it has beams before one that has waited longer. The next plan sees them as
+// running sequences of their request's age.
 StepPlan Plan(const SchedulerSnapshot& snapshot);
 
 // The running sequence that Plan takes chunks from first; there must be one.
 SequenceId FirstToGiveWay(const SchedulerSnapshot& snapshot);
 
-// Of the tenant's waiting sequences the one that Plan would admit first; null: none waits.
+// Of the tenant's waiting sequences the one that Plan would admit first, where nobody is passed;
+// null: none waits.
 const WaitingEntry* FirstToStart(const SchedulerSnapshot& snapshot, int32_t tenant);
 
 // What the engine loop calls: Plan, or what a test puts in its place.

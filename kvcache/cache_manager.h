@@ -90,8 +90,7 @@ class CacheManager {
   std::span<const int32_t> positions() const { return {positions_.get(), num_positions()}; }
   const PrefixTree& tree() const { return cache_.tree(); }
   CacheView Describe(const CacheViewLimits& limits) const;
-  // The `max_sessions` that were used last. Looks at every chunk of the tree once.
-  SessionList ListSessions(int32_t max_sessions) const;
+  int64_t requests() const { return cache_.requests(); }  // that joined
   absl::Status CheckInvariants() const;
 
   // --- commands ---

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <deque>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -9,23 +8,6 @@
 #include "kvcache/cache_view.h"
 
 namespace refrain::kvcache {
-namespace {
-
-// Goes no way twice: thousands of sessions may share a long beginning.
-NodeId RootOf(const PrefixTree& tree, NodeId id, std::unordered_map<NodeId, NodeId>* known) {
-  std::vector<NodeId> way;
-  auto found = known->end();
-  for (; !tree.node(id).is_root(); id = tree.node(id).parent) {
-    found = known->find(id);
-    if (found != known->end()) break;
-    way.push_back(id);
-  }
-  const NodeId root = found != known->end() ? found->second : id;
-  for (const NodeId node : way) known->emplace(node, root);
-  return root;
-}
-
-}  // namespace
 
 // Breadth first, so that a cut view shows what most requests have in common. The work is in
 // proportion to what is shown, and to the running sequences; a look at each namespace beside it.
@@ -80,50 +62,6 @@ CacheView CacheManager::Describe(const CacheViewLimits& limits) const {
     }
   }
   return view;
-}
-
-SessionList CacheManager::ListSessions(int32_t max_sessions) const {
-  std::vector<NodeId> leaves;
-  for (int32_t index = 0; index < tree().num_ids(); ++index) {
-    const PrefixTree::Node& node = tree().node(NodeId{index});
-    if (node.live && !node.is_root() && node.children.empty()) leaves.push_back(NodeId{index});
-  }
-  SessionList list{.total_sessions = static_cast<int32_t>(leaves.size())};
-  const size_t listed = std::min(leaves.size(), static_cast<size_t>(std::max(max_sessions, 0)));
-  // Of those that one request made the longest first.
-  const auto before = [this](NodeId a, NodeId b) {
-    const PrefixTree::Node& x = tree().node(a);
-    const PrefixTree::Node& y = tree().node(b);
-    return std::make_tuple(-x.use.last_use, -x.end_tokens(), a) <
-           std::make_tuple(-y.use.last_use, -y.end_tokens(), b);
-  };
-  std::partial_sort(leaves.begin(), leaves.begin() + static_cast<ptrdiff_t>(listed), leaves.end(),
-                    before);
-  leaves.resize(listed);
-
-  std::unordered_map<NodeId, NodeId> root_of_shared;
-  for (const NodeId id : leaves) {
-    const PrefixTree::Node& leaf = tree().node(id);
-    CacheSession& session = list.sessions.emplace_back();
-    session.leaf = id;
-    session.num_tokens = leaf.end_tokens();
-    session.num_chunks = leaf.depth_nodes;
-    session.sharers = leaf.use.refs;
-    session.hits = leaf.use.hits;
-    session.age_requests = cache_.requests() - leaf.use.last_use;
-    NodeId shared = id;  // the last node that others have as well, or the root
-    for (; !tree().node(shared).is_root() && tree().node(shared).children.size() <= 1;
-         shared = tree().node(shared).parent) {
-      ++session.own_chunks;
-    }
-    const NodeId root = RootOf(tree(), shared, &root_of_shared);
-    const bool whole = tree().IsFull(id) || tree().node(leaf.parent).is_root();
-    session.pinned = (whole ? leaf : tree().node(leaf.parent)).use.pins > 0;
-    const Namespace& name_space = tree().roots().at(root);
-    session.tenant = name_space.tenant;
-    session.salted = !name_space.cache_salt.empty();
-  }
-  return list;
 }
 
 }  // namespace refrain::kvcache

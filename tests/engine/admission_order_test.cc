@@ -18,6 +18,8 @@ namespace {
 std::vector<uint64_t> Named(const SchedulerSnapshot& snapshot,
                             const std::vector<const WaitingEntry*>* some = nullptr) {
   AdmissionOrder order(snapshot, some);
+  order.set_passing_room(
+      {snapshot.limits, static_cast<int32_t>(snapshot.running.size()), snapshot.free_chunks});
   std::vector<uint64_t> ids;
   while (const WaitingEntry* next = order.Next())
     ids.push_back(static_cast<uint64_t>(next->sequence));
@@ -32,7 +34,7 @@ constexpr int64_t kFarPriorities[] = {INT64_MIN,         INT64_MIN + 1,         
 
 SchedulerSnapshot RandomSnapshot(std::mt19937* random, Policy policy, size_t num_waiting) {
   const auto below = [random](uint32_t n) { return static_cast<int32_t>((*random)() % n); };
-  SchedulerSnapshot s = Snapshot(below(2) * below(400));
+  SchedulerSnapshot s = Snapshot(below(2) * below(2000));
   s.limits.policy = policy;
   s.limits.max_sequences = 1 + below(300);
   s.limits.ageing_steps = s.limits.grouping_delay_steps = 100;

@@ -1,5 +1,5 @@
 // Nobody waits for ever, also not one that is preempted again and again: a bound on the steps of a
-// request of the lowest priority beside better ones that never end.
+// request of the lowest rank beside better ones that never end.
 
 #include <gtest/gtest.h>
 
@@ -67,21 +67,32 @@ struct Crowd {
   std::string name;
   int32_t prompt_tokens;
   int32_t max_tokens;
+  bool grows = true;  // so much that some give way
+  Policy policy = Policy::kPriority;
+  int32_t common_tokens = 0;  // that its prompts begin with, and so find in the cache
 };
+
+std::vector<int32_t> PromptOf(const Crowd& crowd, int32_t number) {
+  std::vector<int32_t> ids(static_cast<size_t>(crowd.common_tokens), 23);
+  const auto rest = Prompt(number, crowd.prompt_tokens - crowd.common_tokens);
+  ids.insert(ids.end(), rest.begin(), rest.end());
+  return ids;
+}
 
 class EngineLoopAgeingTest : public ::testing::TestWithParam<Crowd> {};
 
 // Fourteen chunks; the crowd's requests, ten at any time, take six chunks each in the end. The one
-// of low priority takes all fourteen: when it has aged it waits for the older ones and those
-// admitted before, two of which fit at a time; then it runs to its end, whoever comes.
-TEST_P(EngineLoopAgeingTest, ALowPriorityRequestEndsBesideBetterOnesThatNeverStop) {
+// of low rank (nothing of its prompt is cached, or its priority is low) takes all fourteen: when it
+// has aged it waits for the older ones and those admitted before, two of which fit at a time; then
+// it runs to its end, whoever comes.
+TEST_P(EngineLoopAgeingTest, ARequestOfLowRankEndsBesideBetterOnesThatNeverStop) {
   const Crowd& crowd = GetParam();
   constexpr int32_t kPromptTokens = 100, kMaxTokens = 110;
   WatchingPlanner planner;
   LoopHarness harness({.num_chunks = 14,
                        .max_sequences = 6,
                        .step_token_budget = 24,
-                       .policy = Policy::kPriority,
+                       .policy = crowd.policy,
                        .ageing_steps = kAgeingSteps,
                        .planner = std::ref(planner)});
   int32_t number = 1;
@@ -89,8 +100,7 @@ TEST_P(EngineLoopAgeingTest, ALowPriorityRequestEndsBesideBetterOnesThatNeverSto
   const auto turn = [&] {
     std::erase_if(others, [&](const auto& stream) { return harness.Read(stream).finished; });
     while (others.size() < 10) {
-      others.push_back(
-          harness.Submit(TokenRequest(Prompt(number++, crowd.prompt_tokens), crowd.max_tokens)));
+      others.push_back(harness.Submit(TokenRequest(PromptOf(crowd, number++), crowd.max_tokens)));
     }
     harness.loop.Turn();
   };
@@ -107,6 +117,8 @@ TEST_P(EngineLoopAgeingTest, ALowPriorityRequestEndsBesideBetterOnesThatNeverSto
   EXPECT_TRUE(output.status.ok()) << output.status;
   EXPECT_EQ(output.usage.completion_tokens, kMaxTokens);
   EXPECT_EQ(planner.gave_way(), 0);
+  EXPECT_GT(turns, kAgeingSteps) << "the others came first until then";
+  EXPECT_EQ(harness.loop.stats().preemptions_total > 0, crowd.grows);
   const int32_t one_of_crowd = crowd.max_tokens + crowd.prompt_tokens / 12 + 1;
   EXPECT_LE(turns, kAgeingSteps + (10 + 6) / 2 * one_of_crowd + kMaxTokens + kPromptTokens / 12);
   others.clear();
@@ -114,10 +126,13 @@ TEST_P(EngineLoopAgeingTest, ALowPriorityRequestEndsBesideBetterOnesThatNeverSto
   harness.CheckIdle();
 }
 
-INSTANTIATE_TEST_SUITE_P(Crowds, EngineLoopAgeingTest,
-                         ::testing::Values(Crowd{"GrowsAtOnce", 31, 60}, Crowd{"Decodes", 5, 90},
-                                           Crowd{"Prefills", 90, 4}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Crowds, EngineLoopAgeingTest,
+    ::testing::Values(Crowd{"GrowsAtOnce", 31, 60}, Crowd{"Decodes", 5, 90},
+                      Crowd{"Prefills", 90, 4, false},
+                      Crowd{"GrowsAtOnceBehindAPrefix", 31, 60, true, Policy::kLongestPrefix, 17},
+                      Crowd{"DecodesBehindAPrefix", 22, 73, true, Policy::kLongestPrefix, 17}),
+    [](const auto& info) { return info.param.name; });
 
 // A request that came later, of a better priority, computes the prompt that an older one waits for:
 // it has the priority of whoever waits, and comes before all once the older one has aged.

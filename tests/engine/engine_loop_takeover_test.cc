@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,41 @@ TEST_P(TakeOverTest, WhenTheProducerIsPreempted) {
   const EngineStats stats = h.loop.stats();
   EXPECT_GT(stats.preemptions_total, 0);
   EXPECT_LE(stats.computed_prompt_tokens_total, kOnce + 8 * 16 + Lost(stats));
+}
+
+// Another key's prompt, served less, takes all rows: the producer keeps what it has and goes on
+// later, nobody computes its prompt beside it. Who waits for it lends it a turn, and so takes it
+// along.
+TEST_P(TakeOverTest, WhenTheProducerRunsOutOfBudget) {
+  LoopOptions options = Options();
+  options.max_sequences = 40;
+  std::map<SequenceId, int32_t> rows;
+  options.planner = [&rows](const SchedulerSnapshot& snapshot) {
+    StepPlan plan = Plan(snapshot);
+    for (const StepWork& work : plan.work) rows[work.sequence] += work.num_tokens;
+    return plan;
+  };
+  LoopHarness h(options);
+  SubmitAll(h);
+  const SequenceId producer = rows.begin()->first;
+  const auto submit_of = [&h](const std::string& tenant, const std::vector<int32_t>& prompt) {
+    Request request = TokenRequest(prompt, 8);
+    request.tenant = tenant;
+    return h.Submit(std::move(request));
+  };
+  const auto other = submit_of("b", Prompt(3000, 5));
+  rows.clear();
+  for (int i = 0; i < 3; ++i) h.loop.Turn();
+  EXPECT_EQ(rows.count(producer), 0u);
+  EXPECT_EQ(rows.size(), 1u) << "all are the other's";
+  EXPECT_EQ(h.loop.held_sequences(), 31u);
+  streams_.push_back(submit_of("c", Prompt(2048)));
+  rows.clear();
+  h.loop.Turn();
+  EXPECT_EQ(h.loop.held_sequences(), 32u);
+  EXPECT_EQ(rows, (std::map<SequenceId, int32_t>{{producer, 256}}));
+  CheckOthers(h, kOnce + 1 + 3000);
+  EXPECT_EQ(h.Read(other).usage.completion_tokens, 8);
 }
 
 // Under priorities (lower comes first) the best waiter goes on, wherever it stands in the queue;

@@ -3,130 +3,38 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <memory>
-#include <vector>
 
 #include "engine/engine_loop.h"
-#include "tests/support/fake_chunk_mover.h"
-#include "tests/support/fake_tokenizer.h"
+#include "tests/engine/costless_loop.h"
 #include "tests/support/rounds.h"
 
 namespace refrain::engine {
 namespace {
+
+using testing::CostlessLoop;
 
 constexpr int32_t kChunkTokens = 64;
 constexpr int32_t kLongTokens = 1024 * kChunkTokens + 2;
 constexpr int32_t kShortTokens = kChunkTokens + 2;
 constexpr int kWaiting = 16;
 
-// All answers are alike, and take no time.
-class CostlessRunner final : public ModelRunner {
- public:
-  int max_in_flight() const override { return 1; }
-  StepHandle Launch(const StepBatch& batch) override {
-    rows_ = batch.logits.size();
-    return StepHandle{++launched_};
-  }
-  absl::StatusOr<StepResult> Collect(StepHandle) override {
-    StepResult result;
-    result.rows.resize(rows_);
-    for (SampledToken& row : result.rows) {
-      row.token = TokenId{3};
-      row.logprob = TokenLogprob{TokenId{3}, -1, 1};
-    }
-    return result;
-  }
-
- private:
-  uint64_t launched_ = 0;
-  size_t rows_ = 0;
-};
-
-class CostlessLoop {
- public:
-  explicit CostlessLoop(int32_t step_token_budget = 1 << 20, int32_t max_sequences = 1)
-      : cache_(*kvcache::CacheManager::Create(
-            {.num_chunks = kChunks, .chunk_tokens = kChunkTokens, .max_slots = max_sequences},
-            &memory_)),
-        loop({.runner = &runner_,
-              .cache = cache_.get(),
-              .tokenizer = &tokenizer_,
-              .queue = &queue_,
-              .ledger = ledger_.get(),
-              .clock = &clock_},
-             {.scheduler = {.max_sequences = max_sequences,
-                            .step_token_budget = step_token_budget,
-                            .chunk_tokens = kChunkTokens}}) {}
-
-  std::shared_ptr<TokenStream> Submit(int32_t seed, int32_t prompt_tokens, int32_t max_tokens,
-                                      int32_t n = 1, int32_t best_of = 1) {
-    auto encoded = std::make_unique<EncodedRequest>();
-    encoded->number = ++number_;
-    encoded->ticket = *ledger_->Enter("");
-    encoded->stream = std::make_shared<TokenStream>();
-    encoded->request.n = n;
-    if (best_of > n) encoded->request.best_of = best_of;
-    encoded->request.sampling.temperature = 0;
-    encoded->request.stop.max_tokens = max_tokens;
-    encoded->request.stop.ignore_eos = true;
-    for (int64_t i = 0; i < prompt_tokens; ++i) {
-      const int64_t id = i == 0 ? seed : (seed + i * i) % 20;
-      encoded->prompt.push_back(TokenId{static_cast<int32_t>(id)});
-    }
-    encoded->stop_rules = std::make_shared<const StopRules>(encoded->request.stop, max_tokens,
-                                                            std::vector<TokenId>{});
-    streams_.push_back(encoded->stream);
-    queue_.Push(std::move(encoded));
-    return streams_.back();
-  }
-
-  // The one that was submitted as number `number`, from 1 on.
-  void Cancel(uint64_t number) { queue_.PostCancel(number); }
-
-  void RunUntilIdle() {
-    while (loop.Turn()) continue;
-  }
-  double TurnUs() {
-    const auto begin = std::chrono::steady_clock::now();
-    loop.Turn();
-    const auto end = std::chrono::steady_clock::now();
-    return std::chrono::duration<double, std::micro>(end - begin).count();
-  }
-  double MedianTurnUs(int turns) {
-    std::vector<double> us;
-    for (int i = 0; i < turns; ++i) us.push_back(TurnUs());
-    std::nth_element(us.begin(), us.begin() + turns / 2, us.end());
-    return us[static_cast<size_t>(turns / 2)];
-  }
-
- private:
-  static constexpr int32_t kChunks = (kWaiting + 1) * (kLongTokens / kChunkTokens + 4);
-
-  testing::FakeChunkMover memory_{kChunks, kChunkTokens};
-  testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
-  std::unique_ptr<kvcache::CacheManager> cache_;
-  std::shared_ptr<AdmissionLedger> ledger_ =
-      std::make_shared<AdmissionLedger>(1000, int64_t{1} << 40);
-  RequestQueue queue_;
-  SteadyClock clock_;
-  CostlessRunner runner_;
-  std::vector<std::shared_ptr<TokenStream>> streams_;
-  uint64_t number_ = 0;
-
- public:
-  EngineLoop loop;
-};
+CostlessLoop MakeLoop(int32_t step_token_budget = 1 << 20, int32_t max_sequences = 1) {
+  return CostlessLoop({.num_chunks = (kWaiting + 1) * (kLongTokens / kChunkTokens + 4),
+                       .scheduler = {.max_sequences = max_sequences,
+                                     .step_token_budget = step_token_budget,
+                                     .chunk_tokens = kChunkTokens}});
+}
 
 // Conversations that are cached wait for the one slot.
 double TurnUsWhileCachedPromptsWait(int32_t prompt_tokens) {
-  CostlessLoop h;
+  CostlessLoop h = MakeLoop();
   for (int i = 0; i < kWaiting; ++i) {
-    h.Submit(1 + i, prompt_tokens, 0);
+    h.Submit({.seed = 1 + i, .prompt_tokens = prompt_tokens, .max_tokens = 0});
     h.RunUntilIdle();
   }
-  h.Submit(0, 10, 1000);
-  for (int i = 0; i < kWaiting; ++i) h.Submit(1 + i, prompt_tokens, 10);
+  h.Submit({.seed = 0, .prompt_tokens = 10, .max_tokens = 1000});
+  for (int i = 0; i < kWaiting; ++i)
+    h.Submit({.seed = 1 + i, .prompt_tokens = prompt_tokens, .max_tokens = 10});
   for (int i = 0; i < 3; ++i) h.loop.Turn();
   EXPECT_EQ(h.loop.stats().running_sequences, 1);
   return h.MedianTurnUs(40);
@@ -134,10 +42,11 @@ double TurnUsWhileCachedPromptsWait(int32_t prompt_tokens) {
 
 // The one that runs extends the chunk in which the prompt of those that wait ends.
 double TurnUsWhileTheSamePromptWaits(int32_t prompt_tokens) {
-  CostlessLoop h;
-  h.Submit(0, prompt_tokens, 1000);
+  CostlessLoop h = MakeLoop();
+  h.Submit({.seed = 0, .prompt_tokens = prompt_tokens, .max_tokens = 1000});
   h.loop.Turn();
-  for (int i = 0; i < kWaiting; ++i) h.Submit(0, prompt_tokens, 10);
+  for (int i = 0; i < kWaiting; ++i)
+    h.Submit({.seed = 0, .prompt_tokens = prompt_tokens, .max_tokens = 10});
   for (int i = 0; i < 3; ++i) h.loop.Turn();
   EXPECT_EQ(h.loop.stats().running_sequences, 1);
   return h.MedianTurnUs(40);
@@ -157,8 +66,9 @@ TEST(EngineLoopWaitingTest, PromptsThatEndInAChunkThatGrowsAreNotMatchedInEveryT
 
 // The turn that releases so many who were held for what one computes in three steps.
 double TurnUsOfARelease(int held) {
-  CostlessLoop h(kLongTokens / 3 + 1);
-  for (int i = 0; i <= held; ++i) h.Submit(0, kLongTokens, 100);
+  CostlessLoop h = MakeLoop(kLongTokens / 3 + 1);
+  for (int i = 0; i <= held; ++i)
+    h.Submit({.seed = 0, .prompt_tokens = kLongTokens, .max_tokens = 100});
   h.loop.Turn();
   EXPECT_EQ(h.loop.held_sequences(), static_cast<size_t>(held));
   h.loop.Turn();
@@ -179,8 +89,9 @@ TEST(EngineLoopWaitingTest, AReleaseOfManyCostsATurnHardlyMoreThanOneOfFew) {
 
 // The turn in which one goes away, out of the middle of so many whose other choices wait.
 double TurnUsOfACancel(int requests) {
-  CostlessLoop h(1 << 20, requests);
-  for (int i = 0; i < requests; ++i) h.Submit(i % 20, 2, 1000, /*n=*/128);
+  CostlessLoop h = MakeLoop(1 << 20, requests);
+  for (int i = 0; i < requests; ++i)
+    h.Submit({.seed = i % 20, .prompt_tokens = 2, .max_tokens = 1000, .n = 128});
   for (int i = 0; i < 3; ++i) h.loop.Turn();
   EXPECT_EQ(h.loop.stats().running_sequences, requests);
   h.Cancel(static_cast<uint64_t>(requests) / 2);
@@ -202,8 +113,9 @@ TEST(EngineLoopWaitingTest, ManyChoicesLeaveALongQueueAsFastAsAShortOne) {
 // is the answer. The others have ended before.
 double TurnUsOfTheEndOfABestOf(int32_t prompt_tokens, bool cancelled) {
   constexpr int32_t kSequences = 64, kTokens = 4;
-  CostlessLoop h(1 << 20, kSequences - 1);
-  h.Submit(0, prompt_tokens, kTokens, /*n=*/1, kSequences);
+  CostlessLoop h = MakeLoop(1 << 20, kSequences - 1);
+  h.Submit(
+      {.seed = 0, .prompt_tokens = prompt_tokens, .max_tokens = kTokens, .best_of = kSequences});
   while (h.loop.stats().generated_tokens_total < kSequences * kTokens - 1) h.loop.Turn();
   EXPECT_EQ(h.loop.stats().running_sequences, 1);
   if (cancelled) h.Cancel(1);

@@ -404,6 +404,17 @@ TEST(EngineTest, PinnedPrefixesOutliveWhatIsDropped) {
   EXPECT_EQ(f.Wait(*f.engine->Submit(PromptOf(40, 2))).usage.cached_tokens, 0);
 }
 
+TEST(EngineTest, ListsTheSessionsThatWereUsedLast) {
+  Fixture f;
+  for (const int32_t first : {2, 3, 4}) f.Wait(*f.engine->Submit(PromptOf(first * 10, first)));
+  const auto list = f.engine->ListSessions(2);
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_EQ(list->total_sessions, 3);
+  ASSERT_EQ(list->sessions.size(), 2u);
+  EXPECT_EQ(list->sessions[0].num_tokens, 40);
+  EXPECT_EQ(list->sessions[1].num_tokens, 30);
+}
+
 TEST(EngineTest, PinsLeaveRoomForTheLongestRequest) {
   Fixture f;
   for (const int32_t first : {2, 3}) f.Wait(*f.engine->Submit(PromptOf(400, first)));

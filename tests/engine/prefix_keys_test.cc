@@ -28,6 +28,30 @@ TEST(PrefixKeysTest, NameWholeChunksAndAllBeforeThem) {
   EXPECT_NE(maker.OfPrompt(kNone, other)[1], keys[1]);
 }
 
+// Behind whole chunks one key more, where more than the last token is left: of all but that.
+TEST(PrefixKeysTest, ARequestsKeysNameAllThatCanBeShared) {
+  const PrefixKeyMaker maker(kChunkTokens);
+  for (const size_t tokens : {1, 2, 3, 15, 16, 17, 18, 31, 32, 33, 40}) {
+    const std::vector<kvcache::TokenId> prompt = Tokens(static_cast<int32_t>(tokens));
+    const PromptKeys keys = maker.OfRequest(kNone, prompt);
+    const auto whole = keys.whole();
+    EXPECT_EQ(PrefixKeys(whole.begin(), whole.end()), maker.OfPrompt(kNone, prompt)) << tokens;
+    EXPECT_EQ(keys.has_tail(), tokens % 16 > 1) << tokens;
+    EXPECT_EQ(keys.all.size(), tokens / 16 + (keys.has_tail() ? 1 : 0)) << tokens;
+  }
+  const std::vector<kvcache::TokenId> prompt = Tokens(40);
+  const uint64_t tail = maker.OfRequest(kNone, prompt).all.back();
+  const auto with = [&](size_t place) {
+    std::vector<kvcache::TokenId> other = prompt;
+    other[place] = kvcache::TokenId{99};
+    return maker.OfRequest(kNone, other).all.back();
+  };
+  EXPECT_EQ(with(39), tail);
+  for (const size_t place : {0, 16, 32, 38}) EXPECT_NE(with(place), tail) << place;
+  EXPECT_NE(maker.OfRequest(kNone, Tokens(39)).all.back(), tail);
+  EXPECT_NE(maker.OfRequest({.tenant = "a"}, prompt).all.back(), tail);
+}
+
 // Also those whose names run together, or are each other's.
 TEST(PrefixKeysTest, NamespacesHaveNoKeyInCommon) {
   const PrefixKeyMaker maker(kChunkTokens);

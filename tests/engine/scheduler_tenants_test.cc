@@ -76,6 +76,21 @@ TEST(SchedulerTenantsTest, NothingOvertakesATenantsTurn) {
   }
 }
 
+// 2 would be passed by 3, of its own tenant, and then come after 4, which leaves too few chunks.
+TEST(SchedulerTenantsTest, ThoseThatSharePassNobodyForWhatOtherTenantsLeave) {
+  SchedulerSnapshot s = Snapshot(33);
+  s.limits.max_sequences = 8;
+  s.limits.step_token_budget = 4096;
+  s.tenants = {{}, {.served = 1}};
+  s.running = {DecodingOf(0, 1, 50, 4)};
+  s.waiting = {Waiting(2, 0, 320), Waiting(3, 0, 64), Waiting(4, 1, 160)};
+  s.waiting[1].shared_tokens = 48;
+  s.waiting[1].shares_running = true;
+  EXPECT_EQ(Plan(s).admit, (std::vector{Id(2), Id(4)}));
+  s.free_chunks = 100;
+  EXPECT_EQ(Plan(s).admit, (std::vector{Id(3), Id(4), Id(2)}));
+}
+
 // All slots are one tenant's: its youngest gives way to a tenant that runs nothing, once.
 TEST(SchedulerTenantsTest, ATenantOverItsPartOfTheSlotsGivesOneUp) {
   SchedulerSnapshot s = Snapshot(40);

@@ -249,6 +249,86 @@ TEST(SchedulerTest, ThoseThatSharePassNobodyWhoseSlotOrChunksTheyWouldTake) {
   EXPECT_EQ(Plan(s).admit.front(), Id(1));
 }
 
+// 100 chunks are free as the plan begins, and 60 for those that wait: the prefill of 1 takes 40. 3
+// needs 57 of them and a margin, 4, which shares with 2, needs 5.
+TEST(SchedulerTest, ThoseThatSharePassNobodyForWhatRunningPrefillsLeave) {
+  SchedulerSnapshot s = Snapshot(100);
+  s.limits = {.max_sequences = 8, .step_token_budget = 4096, .chunk_tokens = 64};
+  s.running = {Prefilling(1, 0, 2560, 0), Decoding(2, 1030, 68)};
+  s.running[1].reserved_tokens = 17 * 64;
+  s.waiting = {
+      {.sequence = Id(3), .prefill_tokens = 3584},
+      {.sequence = Id(4), .prefill_tokens = 1280, .shared_tokens = 1024, .shares_running = true}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [3] work [1:2560 2:1 3:1535]");
+  // With what all four may grow by until 3 would come first in any case.
+  s.free_chunks += 4 + 4 + 1;
+  EXPECT_EQ(Plan(s).admit, (std::vector{Id(4), Id(3)}));
+  --s.free_chunks;
+  EXPECT_EQ(Plan(s).admit.front(), Id(3));
+}
+
+// With rows for everyone in one step, and whatever runs: who would be admitted if nobody could pass
+// is so where some do.
+TEST(SchedulerTest, PassingKeepsNobodyOut) {
+  std::mt19937 random(7);
+  const auto below = [&random](uint32_t n) { return static_cast<int32_t>(random() % n); };
+  int passing = 0;
+  for (int round = 0; round < 5000; ++round) {
+    SchedulerSnapshot s = Snapshot(below(120));
+    s.limits.max_sequences = 3 + below(8);
+    s.limits.step_token_budget = 1 << 20;
+    s.limits.grouping_delay_steps = 16 * below(3);
+    s.step = 10;
+    s.tenants.resize(static_cast<size_t>(below(4)));
+    const auto tenant = [&] {
+      return s.tenants.empty() ? 0 : below(static_cast<uint32_t>(s.tenants.size()));
+    };
+    for (TenantEntry& entry : s.tenants) entry.served = below(400) * 1000;
+    uint64_t id = 1;
+    for (int32_t i = below(3); i >= 0; --i, ++id) {
+      const int32_t tokens = 1 + below(100);
+      s.running.push_back(below(2) == 0 ? Decoding(id, tokens, tokens / 16 + 1)
+                                        : Prefilling(id, 0, tokens, 0));
+      s.running.back().tenant = tenant();
+    }
+    for (int32_t i = below(6); i >= 0; --i, ++id) {
+      WaitingEntry entry = Waiting(id, tenant(), 1 + below(400));
+      entry.shared_tokens = below(static_cast<uint32_t>(entry.prefill_tokens));
+      entry.idle_chunks = below(2);
+      entry.shares_running = below(2) == 0;
+      entry.since_step = s.step;
+      s.waiting.push_back(entry);
+    }
+    std::vector<SequenceId> admitted = Plan(s).admit;
+    for (WaitingEntry& entry : s.waiting) entry.shares_running = false;
+    for (const SequenceId one : Plan(s).admit) {
+      ASSERT_EQ(std::count(admitted.begin(), admitted.end(), one), 1) << "round " << round;
+    }
+    passing += std::is_sorted(admitted.begin(), admitted.end()) || !s.tenants.empty() ? 0 : 1;
+  }
+  EXPECT_GT(passing, 200);
+}
+
+// Of many that lack the same chunk one is named: nine thousand others behind it are no reason to
+// look at all again.
+TEST(SchedulerTest, ThoseThatLackAChunkLeaveRoomForOthers) {
+  for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
+    SchedulerSnapshot s = Snapshot(4000);
+    s.limits.policy = policy;
+    s.limits.max_sequences = 8;
+    s.limits.step_token_budget = 1024;
+    for (uint64_t id = 1; id <= 2000; ++id) {
+      WaitingEntry entry = Waiting(id, 0, 20);
+      entry.next_chunk_key = id <= 900 ? 5 : id <= 1800 ? 6 : 0;
+      entry.priority = id == 700 ? -1 : 0;
+      s.waiting.push_back(entry);
+    }
+    const uint64_t first = policy == Policy::kPriority ? 700 : 1;
+    EXPECT_EQ(Plan(s).admit, (std::vector{Id(first), Id(901), Id(1801), Id(1802), Id(1803),
+                                          Id(1804), Id(1805), Id(1806)}));
+  }
+}
+
 TEST(SchedulerTest, PrefillsRunInOrderOfPriority) {
   SchedulerSnapshot s = Snapshot(40);
   s.limits.policy = Policy::kPriority;
@@ -438,38 +518,6 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
   EXPECT_GT(preempting, 1000);
   EXPECT_GT(admitting, 1000);
   EXPECT_GT(cutting, 10);
-}
-
-// 10,000 waiting and 256 running: under 200 us.
-TEST(SchedulerTest, PlansForTenThousandWaitingInTime) {
-  for (const size_t tenants : {0, 2, 100}) {
-    for (const Policy policy : {Policy::kFcfs, Policy::kLongestPrefix, Policy::kPriority}) {
-      SchedulerSnapshot s;
-      s.tenants.resize(tenants);
-      const auto tenant_of = [&](uint64_t id) {
-        return tenants == 0 ? 0 : static_cast<int32_t>(id % tenants);
-      };
-      s.limits = {
-          .max_sequences = 260, .step_token_budget = 2048, .chunk_tokens = 64, .policy = policy};
-      s.free_chunks = 100000;
-      uint64_t id = 1;
-      for (; id <= 256; ++id) {
-        s.running.push_back(Decoding(id, 64 * 20, 80));
-        s.running.back().tenant = tenant_of(id);
-      }
-      for (; id <= 10256; ++id) {
-        s.waiting.push_back({.sequence = Id(id),
-                             .prefill_tokens = 300,
-                             .priority = static_cast<int32_t>(id * 7919 % 100),
-                             .tenant = tenant_of(id)});
-      }
-      const double best_us =
-          BestPlanMicroseconds(s, [](const StepPlan& plan) { EXPECT_EQ(plan.admit.size(), 4u); });
-      std::printf("Plan, policy %d, %zu tenants: %.1f us\n", static_cast<int>(policy), tenants,
-                  best_us);
-      EXPECT_LT(best_us, 200.0 * testing::kSlowBuildFactor);
-    }
-  }
 }
 
 }  // namespace
