@@ -11,7 +11,10 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(const BackendO
   kernels::cuda::CudaOptions cuda;
   cuda.device = options.device;
   cuda.check_attention = &kernels::cuda::FindAttentionFault;
-  if (options.product_library) cuda.library.emplace().most_rows = options.most_rows;
+  if (options.product_library) {
+    cuda.library.emplace().most_rows = options.most_rows;
+    cuda.library->warn = options.warn;
+  }
   if (options.isa == "sm_80") cuda.attention = kernels::cuda::AttentionKernel::kMma;
   auto backend = kernels::cuda::CudaBackend::Create(cuda);
   if (!backend.ok()) return backend.status();

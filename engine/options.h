@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace refrain::engine {
 
@@ -35,6 +37,9 @@ struct BackendOptions {
   std::string compute_dtype = "auto";  // auto, f32, bf16, quantized, int8
   bool product_library = true;         // a GPU's, where it is there, faster and may be used
   int32_t most_rows = 0;               // of a step; 0 = not known
+  // Told of what goes wrong later and costs speed, from the engine's thread; outlives it. May be
+  // empty.
+  std::function<void(std::string_view)> warn;
 };
 
 struct KvCacheOptions {

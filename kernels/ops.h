@@ -40,6 +40,9 @@ struct RmsNormArgs {
   std::span<const int32_t> row_indexes;  // [rows] or empty
   TensorView out;                        // [rows, hidden]
   int groups = 1;
+  // A product with this weight is what reads `out` next, so that a back end may leave it in that
+  // one's form, too. Null: something else does.
+  const LinearWeight* reader = nullptr;
 };
 
 // out = x W^T, or out += x W^T when `accumulate` (the residual add).

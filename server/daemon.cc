@@ -173,6 +173,7 @@ class Daemon {
     const auto load = [&] {
       engine::EngineOptions options = config_.EngineOptions();
       options.observer = metrics_.engine_observer();
+      options.backend.warn = [this](std::string_view warning) { log_.Warn(warning); };
       // Its threads may be refused, too.
       const absl::Status made =
           WithThreads([&] { return (loaded = make_engine_(options)).status(); });

@@ -376,7 +376,13 @@ void LlamaModel::AppendKv(const Layer& layer, int index, const StepBatch& batch,
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   const TensorView normed = normed_.Rows(rows);
   const TensorView qkv = qkv_.Rows(rows);
-  backend_.RmsNorm({config_.rms_eps, hidden_.Rows(rows), layer.attn_norm, {}, normed});
+  backend_.RmsNorm({config_.rms_eps,
+                    hidden_.Rows(rows),
+                    layer.attn_norm,
+                    {},
+                    normed,
+                    1,
+                    /*reader=*/layer.qkv.get()});
   backend_.Linear({layer.qkv.get(), normed, qkv, false, options_.reproducible, coarse_rows});
   BiasAndNormalizeHeads(layer, qkv);
   kernels::RopeTable table = rope_->view();
@@ -435,7 +441,13 @@ void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,
 
   backend_.Linear(
       {layer.attn_output.get(), rows_of(attended_), hidden, true, reproducible, coarse});
-  backend_.RmsNorm({config_.rms_eps, hidden, layer.ffn_norm, {}, normed});
+  backend_.RmsNorm({config_.rms_eps,
+                    hidden,
+                    layer.ffn_norm,
+                    {},
+                    normed,
+                    1,
+                    /*reader=*/layer.gate.get()});
   backend_.GateUp({layer.gate.get(), layer.up.get(), normed, ffn, reproducible, coarse,
                    /*reader=*/layer.down.get()});
   backend_.Linear({layer.down.get(), ffn, hidden, true, reproducible, coarse});
@@ -443,7 +455,7 @@ void LlamaModel::FinishRows(const Layer& layer, const RowRange& range,
 
 TensorView LlamaModel::HeadInputs(std::span<const int32_t> rows) {
   const TensorView normed = normed_.Rows(static_cast<int64_t>(rows.size()));
-  backend_.RmsNorm({config_.rms_eps, hidden_, output_norm_, rows, normed});
+  backend_.RmsNorm({config_.rms_eps, hidden_, output_norm_, rows, normed, 1, /*reader=*/head()});
   return normed;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "kernels/cuda/attention_shares.h"
+
 namespace refrain::kernels::cuda {
 namespace {
 
@@ -10,9 +12,6 @@ namespace {
 constexpr int64_t kPartialKeys = 2;
 // Shares of less than this are not worth a merge.
 constexpr int64_t kMinShareKeys = 128;
-// Waves of thread blocks: with more, shares come out even for any number of heads.
-constexpr int kMaxWaves = 4;
-constexpr double kGoodUse = 0.94;
 
 int32_t RoundDown(int32_t x, int32_t unit) { return x / unit * unit; }
 int32_t RoundUp(int32_t x, int32_t unit) { return (x + unit - 1) / unit * unit; }
@@ -399,30 +398,24 @@ int64_t AttentionTiles::FixedCost(const Stretch& stretch) const {
   return (limits_.tile_keys + kPartialKeys * Queries(stretch)) * limits_.free_queries;
 }
 
-// As many shares as keep all thread blocks busy to the end, times the head blocks.
-int AttentionTiles::NumShares(int64_t cost) const {
-  const int heads = head_blocks_.count();
-  const int64_t most = std::max<int64_t>(1, cost / (kMinShareKeys * limits_.free_queries));
-  int best = 1;
-  double best_use = 0;
-  const int waves = (heads + limits_.num_blocks - 1) / limits_.num_blocks;
-  for (int w = waves; w < waves + kMaxWaves && best_use < kGoodUse; ++w) {
-    const int shares = w * limits_.num_blocks / heads;
-    const double use = static_cast<double>(shares) * heads / (w * limits_.num_blocks);
-    if (use > best_use) best = shares, best_use = use;
-  }
-  return static_cast<int>(std::min<int64_t>(best, most));
-}
-
 void AttentionTiles::Cut() {
   arrays_.tiles.clear();
   arrays_.members.clear();
   arrays_.share_begin.assign(1, 0);
   total_cost_ = spent_cost_ = 0;
+  // A cut is another tile of the stretch that it falls into, more often of one that costs much.
+  double cuts = 0;
   for (const Stretch& stretch : stretches_) {
-    total_cost_ += FixedCost(stretch) + KeyCost(stretch) * (stretch.key_end - stretch.key_begin);
+    const int64_t keys = stretch.key_end - stretch.key_begin;
+    const int64_t cost = FixedCost(stretch) + KeyCost(stretch) * keys;
+    total_cost_ += cost;
+    cuts += static_cast<double>(cost) * static_cast<double>(FixedCost(stretch));
   }
-  num_shares_ = NumShares(total_cost_);
+  const auto total = static_cast<double>(std::max<int64_t>(1, total_cost_));
+  num_shares_ = NumShares({.total = total_cost_,
+                           .cut = static_cast<int64_t>(cuts / total),
+                           .least = kMinShareKeys * limits_.free_queries},
+                          head_blocks_.count(), limits_.num_blocks);
   for (const Stretch& stretch : stretches_) {
     Spend(FixedCost(stretch));
     if (reproducible_) {

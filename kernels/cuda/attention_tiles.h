@@ -35,7 +35,8 @@ struct AttentionTileLimits {
 // stretch of all their keys, one slot's behind the other's, of which each row sees its own slot's.
 //
 // The list is cut into `shares` of equal cost (bytes of K and V; arithmetic where that takes
-// longer), wherever in a stretch that falls (split-KV); all heads use the same cut. A row whose
+// longer), wherever in a stretch that falls (split-KV); all heads use the same cut. How many shares
+// there are: attention_shares.h. A row whose
 // keys ended up in more than one tile leaves a partial state per tile, any other row's result goes
 // straight to the output.
 //
@@ -127,7 +128,6 @@ class AttentionTiles {
   int64_t Queries(const Stretch& stretch) const;
   int64_t KeyCost(const Stretch& stretch) const;
   int64_t FixedCost(const Stretch& stretch) const;
-  int NumShares(int64_t cost) const;
   void Cut();
   void CutAtChunks(const Stretch& stretch);
   void CutAtSegments(const Stretch& stretch);

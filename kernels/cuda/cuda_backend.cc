@@ -333,7 +333,7 @@ void CudaBackend::RmsNorm(const RmsNormArgs& args) {
     launch.row_indexes = *indexes;
   }
   if (args.groups == 1) {
-    launch.rounded = OfferRounded(args.out);
+    launch.rounded = OfferRounded(args.out, args.reader);
   } else {
     rounded_x_.Forget();
   }
@@ -384,13 +384,15 @@ absl::Status CudaBackend::MultiplyByOwnKernel(GemmLaunch launch, bool exact, boo
   return absl::OkStatus();
 }
 
-RoundedRows CudaBackend::OfferRounded(const TensorView& x) {
+RoundedRows CudaBackend::OfferRounded(const TensorView& x, const LinearWeight* reader) {
   rounded_x_.Forget();
-  for (const DeviceMatrix& weight : shapes_) {
-    if (weight.cols != x.cols || ChooseGemm(weight.dtype, x.rows) != GemmKernel::kTile) continue;
-    return rounded_x_.Offer(RoundedAs(weight.dtype), x.rows, x.cols, RowsOf(x));
+  if (reader == nullptr || WeightOf(reader).exact()) return {};
+  // A second copy is in f16, which its blocks are multiplied in, too.
+  for (const CudaLinearWeight::Part& part : WeightOf(reader).parts()) {
+    if (ChooseGemm(part.matrix.dtype, x.rows) != GemmKernel::kTile) continue;
+    return rounded_x_.Offer(RoundedAs(part.matrix.dtype), x.rows, x.cols, RowsOf(x));
   }
-  return {};  // no product would read it
+  return {};
 }
 
 void CudaBackend::Linear(const LinearArgs& args) {
@@ -409,7 +411,7 @@ void CudaBackend::GateUp(const GateUpArgs& args) {
   Multiply(*args.gate, args.x, gate, false, args.reproducible);
   Multiply(*args.up, args.x, args.out, false, args.reproducible);
   LaunchSwiGlu(*stream_, {rows, cols, RowsOf(gate), RowsOf(args.out), RowsOf(args.out),
-                          OfferRounded(args.out)});
+                          OfferRounded(args.out, args.reader)});
 }
 
 void CudaBackend::RopeAppend(const RopeAppendArgs& args) {

@@ -109,8 +109,8 @@ class CudaBackend final : public Backend {
   void AddWarning(std::string_view warning);
   void Multiply(const LinearWeight& weight, const TensorView& x, const TensorView& out,
                 bool accumulate, bool reproducible);
-  // For an operation whose result products read.
-  RoundedRows OfferRounded(const TensorView& x);
+  // For an operation whose result x is what a product with `reader` reads next; null: none does.
+  RoundedRows OfferRounded(const TensorView& x, const LinearWeight* reader);
   absl::Status MultiplyByOwnKernel(GemmLaunch launch, bool exact, bool reproducible);
 
   std::unique_ptr<Runtime> runtime_;

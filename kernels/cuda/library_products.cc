@@ -331,12 +331,12 @@ size_t LibraryProducts::QuestionHash::operator()(const Question& question) const
   return hash;
 }
 
-bool* LibraryProducts::Computes(const ProductShape& shape, const Choice& choice) {
+LibraryProducts::Answer& LibraryProducts::Ask(const ProductShape& shape, const Choice& choice) {
   const Question question = {shape, &choice - choices_.data()};
-  if (const auto known = asked_.find(question); known != asked_.end()) return &known->second;
+  if (const auto known = asked_.find(question); known != asked_.end()) return known->second;
   if (asked_.size() == kMostAsked) asked_.clear();
   const bool computes = library_->Computes(shape, *choice.algorithm, options_.workspace_bytes);
-  return &asked_.emplace(question, computes).first->second;
+  return asked_.emplace(question, Answer{computes}).first->second;
 }
 
 absl::Status LibraryProducts::Put(const GemmLaunch& args, const ProductShape& shape,
@@ -366,13 +366,25 @@ bool LibraryProducts::Multiply(const GemmLaunch& args) {
   if (choice == nullptr || !choice->algorithm.has_value()) return false;
   const std::optional<ProductShape> shape = ShapeOf(args);
   if (!shape.has_value()) return false;
-  bool* const computes = Computes(*shape, *choice);
-  if (!*computes) return false;
+  Answer& answer = Ask(*shape, *choice);
+  if (!answer.computes) return false;
+  if (answer.to_pass > 0) {
+    --answer.to_pass;
+    return false;
+  }
   const absl::Status status = Put(args, *shape, *choice->algorithm);
-  // What the library refuses once is not asked of it again. Without memory it is the step's turn to
-  // end and the next one's to have some.
-  if (!status.ok() && !absl::IsResourceExhausted(status)) *computes = false;
-  return status.ok();
+  if (status.ok()) return true;
+  Warn(status);
+  // Without memory it is the step's turn to end and the next one's to have some.
+  if (!absl::IsResourceExhausted(status)) answer.to_pass = options_.refused_products;
+  return false;
+}
+
+void LibraryProducts::Warn(const absl::Status& refusal) {
+  if (std::exchange(warned_, true) || !options_.warn) return;
+  options_.warn(absl::StrCat("a product by ", std::string(name()), " was refused (",
+                             std::string(refusal.message()),
+                             ") and is computed by own kernels; not logged again"));
 }
 
 }  // namespace refrain::kernels::cuda

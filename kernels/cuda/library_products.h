@@ -34,7 +34,9 @@ namespace refrain::kernels::cuda {
 // `reproducible`.
 //
 // Threads: those of the back end. Failure: Prepare's is the device's own, after which nothing runs;
-// what the library refuses, and memory that is not there for it, leave our kernels in place.
+// what the library refuses, and memory that is not there for it, leave our kernels in place. Want
+// of memory passes, so the next product is asked for again; what was refused for another reason,
+// which may be want of memory too, after a while.
 class LibraryProducts {
  public:
   struct Options {
@@ -51,6 +53,10 @@ class LibraryProducts {
     size_t workspace_bytes = size_t{32} << 20;
     size_t most_out_bytes = size_t{256} << 20;      // more rows are not tried
     size_t most_widened_bytes = size_t{256} << 20;  // larger quantised weights are not tried
+    // A shape that the library refused is asked of it again after so many products of it.
+    int refused_products = 1024;
+    // Told of the first product that was refused, from the thread that asked for it. May be empty.
+    std::function<void(std::string_view)> warn;
   };
   // What came of a shape at a number of rows.
   struct Choice {
@@ -97,6 +103,10 @@ class LibraryProducts {
   struct QuestionHash {
     size_t operator()(const Question& question) const;
   };
+  struct Answer {
+    bool computes = false;
+    int to_pass = 0;  // products that are ours all the same, for the library refused one
+  };
   struct Trial;
 
   absl::Status TryAll(const DeviceMatrix& weight, const OwnProduct& own);
@@ -111,7 +121,8 @@ class LibraryProducts {
   void KeepWhatIsNeeded();
   const Choice* ChoiceOrNull(const GemmLaunch& args) const;
   // The answer, asked of the library once, and valid until the next call.
-  bool* Computes(const ProductShape& shape, const Choice& choice);
+  Answer& Ask(const ProductShape& shape, const Choice& choice);
+  void Warn(const absl::Status& refusal);
   absl::Status Put(const GemmLaunch& args, const ProductShape& shape,
                    const ProductAlgorithm& algorithm);
   absl::Status PutAnew(const GemmLaunch& args, const ProductShape& shape,
@@ -126,7 +137,8 @@ class LibraryProducts {
   std::string fault_;
   std::vector<ShapeKey> tried_;
   std::vector<Choice> choices_;
-  std::unordered_map<Question, bool, QuestionHash> asked_;  // the last ones
+  std::unordered_map<Question, Answer, QuestionHash> asked_;  // the last ones
+  bool warned_ = false;
   DeviceBuffer workspace_;
   DeviceBuffer widened_;  // a quantised weight in f16
 };

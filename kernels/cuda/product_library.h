@@ -56,7 +56,7 @@ class ProductLibrary {
                         size_t workspace_bytes) = 0;
 
   // Puts the product on the stream; it may be recorded into a graph. Failure: the library refused,
-  // nothing was put there.
+  // nothing was put there. RESOURCE_EXHAUSTED: it found no memory.
   virtual absl::Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm,
                                 const ProductOperands& operands, size_t workspace_bytes,
                                 Stream& stream) = 0;

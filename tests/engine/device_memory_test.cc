@@ -13,6 +13,7 @@
 #include "kernels/cuda/emulated/emulated_runtime.h"
 #include "kernels/device.h"
 #include "tests/engine/device_engine.h"
+#include "tests/engine/unforeseeing_backend.h"
 #include "tests/support/forwarding_backend.h"
 #include "tests/support/tiny_model.h"
 
@@ -325,17 +326,6 @@ TEST_F(DeviceMemoryTest, SeveralEnginesOnOneCardShareItsMemory) {
   EXPECT_LT(engines.back().engine->stats().kv_capacity_tokens,
             engines[0].engine->stats().kv_capacity_tokens);
 }
-
-// A card that does not know beforehand what steps will need.
-class UnforeseeingBackend final : public testing::ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  absl::Status ReserveFor(const kernels::StepShape&) override { return absl::OkStatus(); }
-  absl::StatusOr<std::unique_ptr<kernels::TokenSampler>> MakeTokenSampler(
-      const kernels::TokenSamplerOptions& options) override {
-    return on().MakeTokenSampler(options);
-  }
-};
 
 BackendChooser Unforeseeing(const BackendChooser& choose) {
   return [choose](const BackendOptions& options) -> absl::StatusOr<ChosenBackend> {

@@ -344,6 +344,17 @@ def test_no_more_run_at_a_time_than_said_and_benchmarks_alone(pack):
     assert beside == {"first": 2, "second": 2, "third": 1, "bench": 1, "last": 1}
 
 
+# One that takes a card's memory leaves nothing to others: they run before it or behind it.
+def test_what_is_to_run_alone_does(pack):
+    for name, kind in (("first", "gtest"), ("full", "alone"), ("last", "gtest")):
+        pack.step(name, kind, gtest(First=count_beside(1)))
+    done, report = pack.run("--jobs", "4")
+    assert done.returncode == 0
+    for name in ("first", "full", "last"):
+        assert "beside=1" in (pack.folder / f"out/logs/{name}.log").read_text()
+        assert step(report, name)["cases_passed"] == 1
+
+
 def test_the_report_has_what_ended_while_others_run(pack):
     pack.step("slow", "gtest", gtest(First="sleep 6"))
     pack.step("quick", "gtest", FAILS)
@@ -407,6 +418,35 @@ def test_a_server_that_does_not_answer_as_it_should_fails(pack, change, detail):
     done, report = pack.run()
     assert done.returncode == 1
     assert detail in step(report, "server")["detail"]
+
+
+def test_two_daemons_on_one_card_answer(pack):
+    pack.daemon("pair")
+    done, report = pack.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    detail = step(report, "pair")["detail"]
+    assert detail == "two daemons: 200 tokens as documented, 8 at once alike"
+    logs = pack.folder / "out/logs"
+    assert "listening" in (logs / "pair.log").read_text()
+    assert "listening" in (logs / "pair.second.log").read_text()
+
+
+# The second is the one that finds the card as the first has left it.
+@pytest.mark.parametrize("change, detail", [
+    (("", "echo no room for the model; exit 1\n"), "the second one: did not start: no room"),
+    (("'cuda'", "'cpu'"), "the second one: it does not compute on the CUDA back end"),
+    (("Once upon", "Once more"), "the text is not the documented one: Once more"),
+])
+def test_a_second_daemon_that_is_not_as_the_first_fails(pack, change, detail):
+    pack.daemon("pair")
+    first = (pack.part1 / "bin/pair").read_text()
+    pack.program("first", first)
+    pack.program("second", first.replace(*change) if change[0] else change[1])
+    pack.program("pair", "program=second; ! mkdir started 2> /dev/null || program=first\n"
+                 "exec $(dirname $(realpath $0))/$program\n")
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert step(report, "pair")["detail"].startswith(detail)
 
 
 def test_a_daemon_that_does_not_start_is_quoted(pack):

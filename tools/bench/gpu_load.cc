@@ -35,8 +35,8 @@ void CheckLoaded(BenchDevice& device, const std::vector<gpu::ChunkPlaces>& place
 
 }  // namespace
 
-void RunGpuLoad(RandomModel& model, int tokens, int rounds, const std::string& shape,
-                GpuReport& report) {
+void RunGpuLoad(RandomModel& model, LayerGate& gate, int tokens, int rounds,
+                const std::string& shape, GpuReport& report) {
   const kvcache::KvLayout& layout = model.storage().layout();
   BenchDevice device(0);
   const size_t chunks = static_cast<size_t>(tokens) / RandomModel::kChunkTokens;
@@ -50,14 +50,9 @@ void RunGpuLoad(RandomModel& model, int tokens, int rounds, const std::string& s
   const int layers = layout.dimensions().num_layers;
   const auto mover =
       MustHave(gpu::ChunkMover::Create(device.runtime(), {layers, layout.layer_bytes()}));
-  const auto load = [&] {
-    auto move = MustHave(mover->Load(places, device.stream()));
-    for (int layer = 0; layer < layers; ++layer) MustBeOk(move->UseLayer(layer, device.stream()));
-    return move;
-  };
   const GraphTiming alone = device.TimeWork(
       [&] {
-        const auto move = load();
+        const auto move = MustHave(mover->Load(places, device.stream()));
         if (move->Wait() != gpu::ChunkMove::State::kDone) MustBeOk(move->status());
       },
       rounds);
@@ -65,30 +60,44 @@ void RunGpuLoad(RandomModel& model, int tokens, int rounds, const std::string& s
   const StepTime fresh = model.TimePrefill(tokens, kLoadNewTokens, rounds);
   const StepTime recomputed = model.TimePrefill(0, tokens + kLoadNewTokens, std::min(rounds, 5));
   std::unique_ptr<gpu::ChunkMove> move;
-  const StepTime beside = model.TimePrefill(tokens, kLoadNewTokens, rounds, [&] {
-    move.reset();  // waits for the one before
-    move = load();
+  int layers_waited = 0, prefills = 0;
+  gate.AskBeforeAttention([&](int layer) {
+    if (layer == 0) {
+      ++prefills;
+      move = MustHave(mover->Load(places, device.stream()));
+    }
+    MustBeOk(move->UseLayer(layer, device.stream()));
+    device.Synchronize();
+    ++layers_waited;
   });
+  const StepTime together =
+      model.TimePrefill(tokens, kLoadNewTokens, rounds, [&] { move.reset(); });
+  gate.AskBeforeAttention({});
+  if (prefills < rounds || layers_waited != prefills * layers) {
+    std::fprintf(stderr, "%d layers waited for their keys, should be %d in each of %d prefills\n",
+                 layers_waited, layers, rounds);
+    std::exit(1);
+  }
   if (move->Wait() != gpu::ChunkMove::State::kDone) MustBeOk(move->status());
-  const double together = std::max(alone.median_s, beside.median_s);
+  CheckLoaded(device, places, layout.chunk_bytes());
   GpuTable table;
   table.name = "load";
-  table.about = std::to_string(tokens) + " tokens of " + shape + " (" +
-                GpuCell(model.KvBytes(tokens) * 1e-6, 0).Text() +
-                " MB) from pinned memory. Load and prefill run beside each other, so together they "
-                "take the longer of the two.";
+  table.about =
+      std::to_string(tokens) + " tokens of " + shape + " (" +
+      GpuCell(model.KvBytes(tokens) * 1e-6, 0).Text() +
+      " MB) from pinned memory. Under the prefill each layer attends once its K and V are "
+      "there, and the load begins with the prefill.";
   table.columns = {"what", "ms", "of computing it again"};
   const auto row = [&](const char* what, double seconds) {
     table.rows.push_back({what, Milliseconds(seconds), {seconds / recomputed.median_s, 3}});
   };
   row("load alone", alone.median_s);
   row("prefill of 64 tokens", fresh.median_s);
-  row("prefill of 64 tokens while loading", beside.median_s);
-  row("load under the prefill", together);
+  row("load under the prefill", together.median_s);
   row("prefill of all", recomputed.median_s);
   report.tables.push_back(std::move(table));
   report.measured.emplace_back("load, GB/s", model.KvBytes(tokens) / alone.median_s * 1e-9);
-  if (together > 0.10 * recomputed.median_s) {
+  if (together.median_s > 0.10 * recomputed.median_s) {
     report.misses.push_back("loading takes over 0.10 of computing it again");
   }
 }

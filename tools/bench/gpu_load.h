@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tools/bench/gpu_report.h"
+#include "tools/bench/layer_gate.h"
 #include "tools/bench/random_model.h"
 
 namespace refrain::bench {
@@ -12,11 +13,13 @@ namespace refrain::bench {
 inline constexpr int kLoadNewTokens = 64;
 
 // K and V of `tokens` tokens (a multiple of 64) brought from pinned memory to the device by
-// ChunkMover, alone and beside a prefill of kLoadNewTokens tokens behind them, against computing
-// all of them. The chunks go to places of their own beside the model's pool: what the copies hold
-// up shows, and their contents are checked. Ends the program where they are wrong.
-void RunGpuLoad(RandomModel& model, int tokens, int rounds, const std::string& shape,
-                GpuReport& report);
+// ChunkMover, alone and under a prefill of kLoadNewTokens tokens behind them, against computing all
+// of them. The load begins with the prefill, each of whose layers attends once its K and V have
+// arrived (`gate` is the model's back end); the host waits for that, which takes a little longer
+// than a device's own wait. The chunks go to places of their own beside the model's pool, and their
+// contents are checked. Ends the program where they are wrong, or where a layer did not wait.
+void RunGpuLoad(RandomModel& model, LayerGate& gate, int tokens, int rounds,
+                const std::string& shape, GpuReport& report);
 
 }  // namespace refrain::bench
 

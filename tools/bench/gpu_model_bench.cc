@@ -8,8 +8,8 @@
 //   step     how much a decode step of a 7B shape grows with 4,096 shared tokens, over one with 64,
 //            beside what the attention of all its layers takes alone
 //   prefill  4,096 new tokens of a 7B shape, beside one large bf16 product
-//   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, beside a
-//            prefill of 64 tokens, against computing them
+//   load     4,096 tokens' K and V of an 8B shape from pinned memory, layer by layer, under a
+//            prefill of 64 tokens whose layers wait for theirs, against computing them
 //   products 1 to 512 rows by weights of every common type, of a 7B shape's FFN
 //
 // --backend is cuda (by default), cuda_emulated, or one of backend.kind's. --tiny runs small shapes
@@ -28,6 +28,7 @@
 #include "tools/bench/gpu_load.h"
 #include "tools/bench/gpu_products.h"
 #include "tools/bench/gpu_report.h"
+#include "tools/bench/layer_gate.h"
 #include "tools/bench/random_model.h"
 
 namespace refrain::bench {
@@ -57,11 +58,10 @@ std::unique_ptr<kernels::Backend> MakeAnyBackend(const std::string& name, const 
 
 std::unique_ptr<RandomModel> LoadModel(const GpuBenchOptions& options,
                                        const engine::ModelConfig& config, int rows,
-                                       const char* variant = kAsServed) {
+                                       std::unique_ptr<kernels::Backend> backend) {
   const int context = Tokens(options) + 2 * RandomModel::kChunkTokens;
-  return MustHave(RandomModel::Load(MakeAnyBackend(options.place, variant),
-                                    options.tiny ? ShapeTiny() : config, rows, context,
-                                    context / RandomModel::kChunkTokens + 32));
+  return MustHave(RandomModel::Load(std::move(backend), options.tiny ? ShapeTiny() : config, rows,
+                                    context, context / RandomModel::kChunkTokens + 32));
 }
 
 std::string Shape(const GpuBenchOptions& options, const std::string& name) {
@@ -69,7 +69,8 @@ std::string Shape(const GpuBenchOptions& options, const std::string& name) {
 }
 
 void RunStep(const GpuBenchOptions& options, GpuReport& report) {
-  const auto model = LoadModel(options, Shape7B(), Slots(options));
+  const auto model =
+      LoadModel(options, Shape7B(), Slots(options), MakeAnyBackend(options.place, kAsServed));
   GpuTable table;
   table.name = "step";
   table.about = "A decode step of " + std::to_string(Slots(options)) + " sequences, " +
@@ -111,7 +112,8 @@ void RunPrefill(const GpuBenchOptions& options, GpuReport& report) {
                    "of the product's rate"};
   double peak = 0, best_rate = 0;
   for (const char* const variant : {kAsServed, kOwnProducts}) {
-    const auto model = LoadModel(options, Shape7B(), Tokens(options), variant);
+    const auto model =
+        LoadModel(options, Shape7B(), Tokens(options), MakeAnyBackend(options.place, variant));
     if (variant == kAsServed) {
       // As many rows as the library was tried at: no other algorithm is the right one for more.
       peak = MustHave(model->ProductFlopsPerSecond(Tokens(options), size, options.rounds));
@@ -138,8 +140,11 @@ void RunPrefill(const GpuBenchOptions& options, GpuReport& report) {
 }
 
 void RunLoad(const GpuBenchOptions& options, GpuReport& report) {
-  const auto model = LoadModel(options, Shape8B(), Tokens(options) + kLoadNewTokens);
-  RunGpuLoad(*model, Tokens(options), options.rounds, Shape(options, "8B"), report);
+  auto gated = std::make_unique<LayerGate>(MakeAnyBackend(options.place, kAsServed));
+  LayerGate& gate = *gated;
+  const auto model =
+      LoadModel(options, Shape8B(), Tokens(options) + kLoadNewTokens, std::move(gated));
+  RunGpuLoad(*model, gate, Tokens(options), options.rounds, Shape(options, "8B"), report);
 }
 
 void RunProducts(const GpuBenchOptions& options, GpuReport& report) {

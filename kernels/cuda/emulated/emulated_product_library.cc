@@ -41,7 +41,9 @@ class Library final : public ProductLibrary {
 
   absl::Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm,
                         const ProductOperands& operands, size_t, Stream& stream) override {
-    if (*options_.refuses_now) return absl::InternalError("Multiply: the library refuses");
+    if (*options_.refuses_now) {
+      return absl::Status(options_.refusal, "Multiply: the library refuses");
+    }
     ++*options_.products;
     const double seconds =
         options_.slowness + (algorithm.bytes[0] != std::byte{0} ? kSlowAlgorithmSeconds : 0);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "kernels/cuda/product_library.h"
 
 namespace refrain::kernels::cuda::emulated {
@@ -22,6 +23,7 @@ struct EmulatedLibrary {
   int64_t computes_rows = 1 << 30;         // of no more rows is any algorithm
   int64_t computes_second_rows = 1 << 30;  // nor the second of these
   std::shared_ptr<bool> refuses_now = std::make_shared<bool>(false);  // Multiply fails
+  absl::StatusCode refusal = absl::StatusCode::kInternal;             // with this code
   std::shared_ptr<bool> skips_first = std::make_shared<bool>(false);  // Find has it not
   std::shared_ptr<int64_t> products = std::make_shared<int64_t>(0);   // that were put on a stream
 };

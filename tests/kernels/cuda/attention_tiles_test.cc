@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/cuda/kv_packing.h"
+#include "kernels/cuda/attention_shares.h"
 #include "tests/kernels/cuda/random_plan.h"
 #include "tests/support/slow_build.h"
 
@@ -251,7 +251,9 @@ std::string CaseName(const ::testing::TestParamInfo<std::tuple<int, bool>>& info
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionTilesRandom,
-                         ::testing::Combine(::testing::Range(0, 6), ::testing::Bool()), CaseName);
+                         ::testing::Combine(::testing::Range(0, int{std::size(kCases)}),
+                                            ::testing::Bool()),
+                         CaseName);
 
 // `slots` sequences of `own` keys behind `shared` keys that all of them read.
 struct Batch {
@@ -342,6 +344,54 @@ TEST(AttentionTilesTest, KeepAllBlocksBusy) {
     const int waves = (items + 131) / 132;
     EXPECT_GE(items, 0.9 * 132 * waves) << kv_heads;
   }
+}
+
+// Blocks on which a kernel runs, and what a tile costs there.
+constexpr AttentionTileLimits OnH200(int heads) {
+  return {heads, heads, 64, 128, 132, 128, 256, 8};
+}
+constexpr AttentionTileLimits OnA100(int heads) { return {heads, heads, 64, 64, 216, 64}; }
+
+// Shares for 32 slots of `keys` keys of which they share some.
+int Shares(const AttentionTileLimits& limits, int keys, int shared) {
+  AttentionTiles tiles(limits);
+  const Batch batch(32, shared, keys - shared);
+  tiles.Plan(batch.view(), batch.steps, AttentionMode::kTwoPhase, false);
+  return tiles.list().num_shares;
+}
+
+// Where a share has few keys, a round more costs each block more than it gets from smaller shares.
+TEST(AttentionTilesTest, NoRoundMoreThanItsTilesAreWorth) {
+  for (const int keys : {1024, 2048, 4096}) {
+    EXPECT_EQ(Shares(OnH200(40), keys, keys), 3) << keys << ": 120 items on 132 blocks";
+    EXPECT_EQ(Shares(OnA100(32), keys, keys), 6) << keys << ": 192 items on 216 blocks";
+  }
+  // Of many keys each, shares that are more even pay.
+  EXPECT_EQ(Shares(OnH200(40), 4096, 0), 13);
+  EXPECT_EQ(Shares(OnA100(32), 1024, 0), 13);
+}
+
+// What docs/results/gpu-h200.md has the times of. Where all is shared, whole chunks may leave one
+// share empty.
+TEST(AttentionTilesTest, RowsThatWereMeasuredAreCutAsTheyWereThen) {
+  for (const int keys : {1024, 2048, 4096}) {
+    for (const int shared : {0, keys / 2, keys * 3 / 4, keys}) {
+      EXPECT_EQ(Shares(OnH200(32), keys, shared), keys == 1024 && shared == 1024 ? 3 : 4)
+          << keys << ", " << shared;
+    }
+  }
+}
+
+// Shares beyond what there are keys for are not there to be weighed.
+TEST(AttentionSharesTest, AreWeighedAsTheyAreTaken) {
+  // 10 heads on 132 blocks: 13 shares are one round, but of 400 there are no more than four.
+  EXPECT_EQ(NumShares({.total = 400, .cut = 10, .least = 100}, 10, 132), 4);
+  // 100 heads: one share, 1.9 rounds with two of which each costs nearly what one does.
+  EXPECT_EQ(NumShares({.total = 400, .cut = 300, .least = 100}, 100, 132), 1);
+  EXPECT_EQ(NumShares({.total = 40000, .cut = 300, .least = 100}, 100, 132), 5);
+  // More heads than blocks, and nothing to do.
+  EXPECT_EQ(NumShares({.total = 400, .cut = 10, .least = 100}, 500, 132), 1);
+  EXPECT_EQ(NumShares({.total = 0, .cut = 0, .least = 100}, 8, 132), 1);
 }
 
 // Items are dealt out to blocks in turn: an empty share would put another one's tiles on a block
@@ -481,41 +531,6 @@ TEST(AttentionTilesTest, PlanA256SlotStepQuickly) {
   RecordProperty("best_us", std::to_string(best_us));
   std::printf("256 slots planned in %.0f us, %zu bytes\n", best_us, tiles.bytes().size());
   EXPECT_LT(best_us, 200 * ::refrain::testing::kSlowBuildFactor);
-}
-
-// Every element has a place of its own, rows stay in their rows, units of 16 bytes stay whole.
-TEST(KvPackingTest, IsAPermutation) {
-  for (const int bytes : {2, 4}) {
-    for (const int d : {8, 10, 32, 40, 64, 80, 96, 128, 160, 192, 256}) {
-      for (const int c : {16, 64, 128}) {
-        std::vector<bool> used(c * d, false);
-        for (int t = 0; t < c; ++t) {
-          for (int i = 0; i < d; ++i) {
-            const int at = KvElementIndex(bytes, d, c, t, i);
-            ASSERT_TRUE(at >= 0 && at < c * d && !used[at]);
-            used[at] = true;
-            const bool swizzled = bytes == 2 && d % 32 == 0;
-            ASSERT_TRUE(swizzled || at == t * d + i);
-            const int before = i == 0 ? -1 : KvElementIndex(bytes, d, c, t, i - 1);
-            ASSERT_TRUE(!swizzled || i % 8 == 0 || at == before + 1);
-          }
-        }
-      }
-    }
-  }
-}
-
-// The eight rows of an 8 x 8 matrix lie in eight different groups of four banks.
-TEST(KvPackingTest, SpreadsTheRowsOfAMatrixOverAllBanks) {
-  for (const int d : {32, 64, 96, 128, 256}) {
-    for (int t = 0; t < 64; t += 8) {
-      for (int i = 0; i < d; i += 8) {
-        std::set<int> banks;
-        for (int r = 0; r < 8; ++r) banks.insert(KvElementIndex(2, d, 64, t + r, i) / 8 % 8);
-        EXPECT_EQ(banks.size(), 8u) << d << " " << t << " " << i;
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -171,7 +171,9 @@ TEST(CudaBackendTest, ProductsReadTheXThatIsThere) {
                       F32View(in.data(), kRows, kCols),
                       ones.data(),
                       {},
-                      F32View(normed.data(), kRows, kCols)});
+                      F32View(normed.data(), kRows, kCols),
+                      1,
+                      weight.get()});
   };
   const auto product_of = [&](const DeviceFloats& of) {
     backend->Linear(
@@ -197,6 +199,51 @@ TEST(CudaBackendTest, ProductsReadTheXThatIsThere) {
   const std::vector<float> doubled = product_of(normed);
   EXPECT_EQ(doubled, product_of(DeviceFloats(*backend, normed.Read())));  // computed over
   EXPECT_NE(doubled, behind_norm);
+}
+
+// Launches of a product with a weight of type `reader`, of a norm, and of the product again, which
+// reads that, on a back end that got weights of the types `packed` of as many columns before.
+int64_t LaunchesOfNormAndProduct(std::vector<DType> packed, DType reader, bool told) {
+  constexpr int64_t kRows = 6, kCols = 64, kOut = 32;
+  const std::vector<std::byte> zeros(kOut * kCols * sizeof(float));
+  for (int64_t launches = 0;; ++launches) {
+    const auto backend = Make({.failing_call = "Launch",
+                               .failing_call_index = launches,
+                               .failing_code = absl::StatusCode::kResourceExhausted});
+    std::vector<std::unique_ptr<LinearWeight>> others;
+    const auto pack = [&](DType dtype) {
+      const WeightSlice slice{dtype, kOut, kCols, zeros.data(), {}};
+      return *backend->PackLinear({&slice, 1}, {});
+    };
+    for (const DType dtype : packed) others.push_back(pack(dtype));
+    const auto weight = pack(reader);
+    const DeviceFloats x(*backend, std::vector<float>(kRows * kCols, 1.0f));
+    const DeviceFloats normed(*backend, std::vector<float>(kRows * kCols));
+    const DeviceFloats out(*backend, std::vector<float>(kRows * kOut));
+    const TensorView of = F32View(normed.data(), kRows, kCols);
+    const LinearArgs product = {weight.get(), of, F32View(out.data(), kRows, kOut)};
+    backend->Linear(product);  // takes the room
+    backend->RmsNorm({1e-5,
+                      F32View(x.data(), kRows, kCols),
+                      x.data(),
+                      {},
+                      of,
+                      1,
+                      told ? weight.get() : nullptr});
+    backend->Linear(product);
+    if (backend->Synchronize().ok()) return launches;
+  }
+}
+
+// A model's embedding in bf16 is there before its layers' quantised weights, which are multiplied
+// by f16.
+TEST(CudaBackendTest, ANormLeavesTheTypeOfTheProductThatReadsIt) {
+  for (const DType reader : {DType::kBF16, DType::kF16, DType::kQ8_0}) {
+    const int64_t alone = LaunchesOfNormAndProduct({}, reader, true);
+    EXPECT_EQ(LaunchesOfNormAndProduct({DType::kBF16, DType::kF16}, reader, true), alone);
+    EXPECT_EQ(LaunchesOfNormAndProduct({DType::kF16, DType::kBF16}, reader, true), alone);
+    EXPECT_EQ(LaunchesOfNormAndProduct({}, reader, false), alone + 1) << "rounds by itself";
+  }
 }
 
 // Operations behind it would compute with what was there before.

@@ -302,15 +302,44 @@ TEST_F(LibraryProductsTest, AnswersAreOfOneAlgorithmAlone) {
   EXPECT_EQ(Multiply({.dtype = DType::kQ8_0, .k = 512, .rows = 12}, **q8), 1);
 }
 
-TEST_F(LibraryProductsTest, WhatIsRefusedOnceIsNotAskedAgain) {
-  Make();
+// Each of its products would wait for the refusal of one that the library never computes.
+TEST_F(LibraryProductsTest, WhatIsRefusedIsAskedAgainAfterAWhile) {
+  LibraryProducts::Options options = kOptions;
+  options.refused_products = 3;
+  std::vector<std::string> warnings;
+  options.warn = [&](std::string_view warning) { warnings.emplace_back(warning); };
+  Make({}, options);
   const auto weight = Pack({});
   ASSERT_TRUE(weight.ok());
-  *refuses_ = true;
-  EXPECT_EQ(Multiply({}, **weight), 0);
-  *refuses_ = false;
-  EXPECT_EQ(Multiply({}, **weight), 0);
-  EXPECT_EQ(Multiply({.rows = 11}, **weight), 1);
+  for (int times = 0; times < 2; ++times) {
+    *refuses_ = true;
+    EXPECT_EQ(Multiply({}, **weight), 0);
+    *refuses_ = false;
+    EXPECT_EQ(Multiply({.rows = 11}, **weight), 1) << "another shape";
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(Multiply({}, **weight), 0) << i;
+    EXPECT_EQ(Multiply({}, **weight), 1);
+  }
+  ASSERT_EQ(warnings.size(), 1u) << "of the first one alone";
+  EXPECT_EQ(warnings[0],
+            "a product by emulated library 1.0 was refused (Multiply: the library refuses) and is "
+            "computed by own kernels; not logged again");
+}
+
+// Whoever has the card's memory may give it back at any time.
+TEST_F(LibraryProductsTest, AfterWantOfMemoryTheNextProductIsAskedForAgain) {
+  std::vector<std::string> warnings;
+  LibraryProducts::Options options = kOptions;
+  options.warn = [&](std::string_view warning) { warnings.emplace_back(warning); };
+  Make({.library = {.refusal = absl::StatusCode::kResourceExhausted}}, options);
+  const auto weight = Pack({});
+  ASSERT_TRUE(weight.ok());
+  for (int times = 0; times < 2; ++times) {
+    *refuses_ = true;
+    EXPECT_EQ(Multiply({}, **weight), 0);
+    *refuses_ = false;
+    EXPECT_EQ(Multiply({}, **weight), 1);
+  }
+  EXPECT_EQ(warnings.size(), 1u);
 }
 
 // A card that is full behind the start: what ours need for x is what the library's do.

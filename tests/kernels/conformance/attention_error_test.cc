@@ -1,5 +1,5 @@
-// The error of f16 attention with f32 sums beside that of ChunkAttention's published kernel, which
-// sums values in f16, on that kernel's shapes (heads of 128, chunks of 64, all keys shared).
+// What attention's arithmetic and the type of the cache cost, by every kernel of the CUDA back
+// ends. Prints what it finds.
 
 #include <gtest/gtest.h>
 
@@ -8,19 +8,19 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/chunk_attention.h"
-#include "kernels/reference/attention.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/half_float.h"
 #include "kernels/reference/kv_element.h"
 #include "kernels/worse.h"
 #include "tests/kernels/conformance/attention_scenario.h"
-#include "tests/kernels/cuda/emulated_attention.h"
+#include "tests/kernels/cuda/attention_on_device.h"
+#include "tests/support/cuda_cases.h"
 
-namespace refrain::kernels::cuda {
+namespace refrain::kernels {
 namespace {
 
 constexpr int kDim = 128, kChunk = 64;
@@ -41,9 +41,9 @@ AttentionScenario SharedByAll(int slots, int keys) {
   return scenario;
 }
 
-// Chunk by chunk: weights against the chunk's own largest score, rounded to f16; products with the
-// values summed in f16; the chunks' outputs merged in f16. Scores and sums of weights in f32 there,
-// in double here.
+// As ChunkAttention's published kernel computes. Chunk by chunk: weights against the chunk's own
+// largest score, rounded to f16; products with the values summed in f16; the chunks' outputs merged
+// in f16. Scores and sums of weights in f32 there, in double here.
 std::vector<float> AttendWithF16Sums(const ChunkAttentionArgs& args, int keys) {
   const auto element = [&](auto load, int key, int dim) {
     return static_cast<double>(
@@ -103,21 +103,28 @@ double WorstError(const std::vector<float>& got, const std::vector<float>& want)
   return worst;
 }
 
-class AttentionErrorTest : public ::testing::TestWithParam<AttentionKernel> {};
+// A back end and the kernel that it uses wherever that has the shape.
+class AttentionErrorTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  static std::vector<float> Attend(AttentionScenario& scenario) {
+    const auto& [name, kernel] = GetParam();
+    const auto backend = refrain::testing::MakeCudaBackend(name, kernel);
+    AttentionOnDevice attention(*backend, scenario);
+    backend->ChunkAttention(attention.args);
+    return attention.out.Read();
+  }
+};
 
+// With f32 sums, on the shapes of the published kernel, which sums values in f16: heads of 128,
+// chunks of 64, all keys shared.
 TEST_P(AttentionErrorTest, IsAtMostAQuarterOfThatOfF16Sums) {
   // The kernel for Hopper has a form for few queries and one for many.
   for (const auto& [slots, keys] : {std::pair(16, 1024), {16, 2048}, {64, 1024}, {64, 2048}}) {
     AttentionScenario scenario = SharedByAll(slots, keys);
-    std::vector<float> want, got;
-    const ChunkAttentionArgs reference = scenario.Args(want);
-    ReferenceAttention(reference);
-    const std::vector<float> theirs = AttendWithF16Sums(reference, keys);
-    EmulatedAttention attention(GetParam(), 4);
-    attention.SetPool(reference.kv, NumChunks(reference.plan), reference.layer);
-    const ChunkAttentionArgs args = scenario.Args(got);
-    ASSERT_TRUE(attention.Takes(args));
-    ASSERT_TRUE(attention.Attend(args).ok());
+    const std::vector<float> want = ReferenceAttention(scenario);
+    std::vector<float> unused;
+    const std::vector<float> theirs = AttendWithF16Sums(scenario.Args(unused), keys);
+    const std::vector<float> got = Attend(scenario);
     const double own_error = WorstError(got, want), their_error = WorstError(theirs, want);
     EXPECT_LE(own_error, 0.25 * their_error) << slots << " rows, " << keys << " keys";
     // That it is the kernel with f16 sums that is compared with, and no other.
@@ -127,10 +134,60 @@ TEST_P(AttentionErrorTest, IsAtMostAQuarterOfThatOfF16Sums) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, AttentionErrorTest,
-                         ::testing::Values(AttentionKernel::kGeneric, AttentionKernel::kMma,
-                                           AttentionKernel::kHopper),
-                         [](const auto& info) { return std::string(Name(info.param)); });
+// Distances of outputs of single heads from the right ones, over the length of those.
+struct HeadErrors {
+  double rms = 0, worst = 0;
+};
+
+HeadErrors ErrorsOfHeads(const std::vector<float>& got, const std::vector<float>& want,
+                         int head_dim) {
+  HeadErrors errors;
+  double squares = 0;
+  for (size_t head = 0; head < want.size(); head += head_dim) {
+    double error = 0, length = 0;
+    for (size_t i = head; i < head + head_dim; ++i) {
+      error += std::pow(double{got[i]} - want[i], 2);
+      length += std::pow(double{want[i]}, 2);
+    }
+    errors.worst = Worse(errors.worst, std::sqrt(error / length));
+    squares += error / length;
+  }
+  errors.rms = std::sqrt(squares / (static_cast<double>(want.size()) / head_dim));
+  return errors;
+}
+
+// K and V as a model computes them, stored in the types that a cache may have, against attention to
+// what was not rounded, in double arithmetic. An element of e4m3 is up to 2^-4 of itself off,
+// 2^-5.3 in the mean square. Values' errors are the output's; a key's moves its weight by as much
+// of a score, which are some units here: less than 2^-4 together, and of f16 and bf16 by what they
+// have bits more.
+TEST_P(AttentionErrorTest, OfTheCachesTypeAgainstUnroundedKeysAndValues) {
+  for (const int head_dim : {64, 128}) {
+    AttentionShape shape = {4, 2, head_dim, 64, DType::kF32};
+    AttentionScenario exact = SharedRuns(shape);
+    const std::vector<float> want = ReferenceAttention(exact);
+    double last = 0;
+    for (const auto& [dtype, limit] :
+         {std::pair(DType::kF16, 0x1p-10), {DType::kBF16, 0x1p-7}, {DType::kF8E4M3, 0x1p-4}}) {
+      shape.kv_dtype = dtype;
+      AttentionScenario stored = SharedRuns(shape);
+      stored.TakeKeysAndValuesOf(exact);
+      const HeadErrors errors = ErrorsOfHeads(Attend(stored), want, head_dim);
+      std::printf("heads of %d, K and V in %s: off by %.2g of an output's length, at most %.2g\n",
+                  head_dim, std::string(Traits(dtype).name).c_str(), errors.rms, errors.worst);
+      EXPECT_LT(errors.rms, limit) << Traits(dtype).name;
+      // That it is the type that was rounded to, and not another one.
+      EXPECT_GT(errors.rms, 4 * last) << Traits(dtype).name;
+      last = errors.rms;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, AttentionErrorTest,
+    ::testing::Combine(::testing::ValuesIn(refrain::testing::CudaBackendNames()),
+                       ::testing::Values("fastest", "mma", "generic")),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 }  // namespace
-}  // namespace refrain::kernels::cuda
+}  // namespace refrain::kernels
