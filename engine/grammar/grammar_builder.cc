@@ -58,6 +58,10 @@ NodeId GrammarBuilder::begin(RuleId rule) const { return rules_[static_cast<size
 
 NodeId GrammarBuilder::end(RuleId rule) const { return rules_[static_cast<size_t>(rule)].end; }
 
+void GrammarBuilder::SetName(RuleId rule, std::string name) {
+  if (TakeRoom()) names_.insert_or_assign(rule, std::move(name));
+}
+
 NodeId GrammarBuilder::AddNode(RuleId rule) {
   if (!TakeRoom()) return end(rule);
   rule_of_.push_back(rule);
@@ -166,6 +170,7 @@ class GrammarBuilder::Assembly {
         construction_(&graph, {drawn.limits_.states, drawn.limits_.visits, drawn.limits_.pace}),
         numbers_(drawn.rules_.size()) {}
 
+  // Once: afterwards it has no grammar any more.
   absl::StatusOr<Grammar> Assemble(RuleId root) {
     grammar_.root_ = NumberOf(root);
     for (size_t rule = 0; rule < found_.size(); ++rule) {
@@ -177,6 +182,17 @@ class GrammarBuilder::Assembly {
       Add(*automaton);
     }
     return std::move(grammar_);
+  }
+
+  // "a rule", or the name of the first of them that has one. Of rules of the grammar.
+  std::string NameOf(const std::vector<RuleId>& rules) const {
+    std::vector<RuleId> named;
+    for (const RuleId rule : rules) {
+      const RuleId drawn = found_[static_cast<size_t>(rule)];
+      if (drawn_.names_.contains(drawn)) named.push_back(drawn);
+    }
+    if (named.empty()) return "a rule";
+    return drawn_.names_.at(*std::min_element(named.begin(), named.end()));
   }
 
  private:
@@ -228,11 +244,13 @@ absl::StatusOr<Grammar> GrammarBuilder::Finish(RuleId root) && {
   if (!graph.is_live(begin(root))) {
     return absl::InvalidArgumentError("grammar can never be satisfied: no text is of its language");
   }
-  absl::StatusOr<Grammar> grammar = Assembly(*this, graph).Assemble(root);
+  Assembly assembly(*this, graph);
+  absl::StatusOr<Grammar> grammar = assembly.Assemble(root);
   if (!grammar.ok()) return grammar;
-  if (HasLeftRecursion(*grammar)) {
+  if (const std::vector<RuleId> circle = FindLeftRecursion(*grammar); !circle.empty()) {
     return absl::InvalidArgumentError(
-        "grammar recurses without end: a rule calls itself before a byte was read");
+        absl::StrCat("grammar recurses without end: ", assembly.NameOf(circle),
+                     " calls itself before a byte was read"));
   }
   const std::vector<Grammar::Digest> digests = MakeStateDigests(*grammar);
   for (size_t state = 0; state < digests.size(); ++state) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +51,8 @@ class GrammarBuilder {
   NodeId begin(RuleId rule) const;
   NodeId end(RuleId rule) const;
   NodeId AddNode(RuleId rule);
+  // What messages call it, "the rule 'x'"; without a name, "a rule".
+  void SetName(RuleId rule, std::string name);
   RuleId rule_of(NodeId node) const { return rule_of_[static_cast<size_t>(node)]; }
 
   // Edges between nodes of one rule.
@@ -87,6 +90,7 @@ class GrammarBuilder {
   std::vector<RuleEnds> rules_;  // [number of rules]
   std::vector<DrawnEdge> edges_;
   absl::flat_hash_map<RuleId, std::vector<DrawnTwin>> twins_;
+  absl::flat_hash_map<RuleId, std::string> names_;
   // Those that were drawn last, for one and the same `to`.
   NodeId inside_to_{};
   std::array<std::optional<NodeId>, 3> inside_;  // [size_bytes - 1]

@@ -75,8 +75,9 @@ class EmptyPaths {
 
 }  // namespace
 
-// Takes away rules that nobody calls first any more; what is left then calls itself or what does.
-bool HasLeftRecursion(const Grammar& grammar) {
+// Takes away rules that nobody calls first any more. What is left is called by what is left, so
+// that whoever goes from callee to caller comes to a circle.
+std::vector<RuleId> FindLeftRecursion(const Grammar& grammar) {
   const EmptyPaths paths(grammar);
   const std::vector<std::vector<RuleId>>& called_first = paths.called_first();
   std::vector<size_t> num_callers(called_first.size());
@@ -87,13 +88,27 @@ bool HasLeftRecursion(const Grammar& grammar) {
   for (size_t rule = 0; rule < num_callers.size(); ++rule) {
     if (num_callers[rule] == 0) uncalled.push_back(rule);
   }
-  size_t num_taken = 0;
-  for (; num_taken < uncalled.size(); ++num_taken) {
-    for (const RuleId rule : called_first[uncalled[num_taken]]) {
+  for (size_t i = 0; i < uncalled.size(); ++i) {
+    for (const RuleId rule : called_first[uncalled[i]]) {
       if (--num_callers[Index(rule)] == 0) uncalled.push_back(Index(rule));
     }
   }
-  return num_taken < num_callers.size();
+  std::vector<size_t> caller(called_first.size());
+  size_t rule = called_first.size();
+  for (size_t left = 0; left < called_first.size(); ++left) {
+    if (num_callers[left] == 0) continue;
+    rule = left;
+    for (const RuleId called : called_first[left]) caller[Index(called)] = left;
+  }
+  std::vector<RuleId> circle;
+  if (rule == called_first.size()) return circle;
+  for (std::vector<bool> seen(called_first.size()); !seen[rule]; rule = caller[rule]) {
+    seen[rule] = true;
+  }
+  for (size_t first = rule; circle.empty() || rule != first; rule = caller[rule]) {
+    circle.push_back(static_cast<RuleId>(rule));
+  }
+  return circle;
 }
 
 }  // namespace refrain::engine

@@ -1,13 +1,16 @@
 #ifndef REFRAIN_ENGINE_GRAMMAR_LEFT_RECURSION_H_
 #define REFRAIN_ENGINE_GRAMMAR_LEFT_RECURSION_H_
 
+#include <vector>
+
 #include "engine/grammar/grammar.h"
 
 namespace refrain::engine {
 
-// Whether some rule calls itself, directly or through others, before a byte was read: calls of
-// rules that may be empty count as nothing read. Pure; linear in the grammar.
-bool HasLeftRecursion(const Grammar& grammar);
+// Rules that call each other in a circle, each before a byte was read, or one that so calls itself;
+// empty where there are none. Calls of rules that may be empty count as nothing read. Pure; linear
+// in the grammar.
+std::vector<RuleId> FindLeftRecursion(const Grammar& grammar);
 
 }  // namespace refrain::engine
 

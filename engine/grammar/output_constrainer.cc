@@ -46,6 +46,8 @@ std::string KeyOf(const OutputFormat& format, const OutputPlace& place) {
           AddText(form.schema, &key);
         } else if constexpr (std::is_same_v<Form, OutputFormat::Regex>) {
           AddText(form.pattern, &key);
+        } else if constexpr (std::is_same_v<Form, OutputFormat::Ebnf>) {
+          AddText(form.grammar, &key);
         } else if constexpr (std::is_same_v<Form, OutputFormat::Choice>) {
           for (const std::string& text : form.texts) AddText(text, &key);
         } else if constexpr (std::is_same_v<Form, OutputFormat::ToolCalls>) {
@@ -150,20 +152,24 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
         delete done;
         count->Subtract(tenant, bytes);
       });
-  std::string key = KeyOf(format, place);
   std::shared_ptr<MaskStore> masks = Masks();
-  std::list<Kept> dropped;  // freed outside of the lock
-  {
-    const MutexLock lock(mutex_);
-    const size_t kept_bytes = bytes + key.size();
-    Keep({std::move(key), grammar, kept_bytes}, &dropped);
-  }
   WarmMasks(*grammar, *masks);
-  if (GrammarMatcher(grammar, masks).is_overrun()) {
+  const GrammarMatcher start(grammar, masks);
+  if (start.MustEnd()) {
+    // Each step chooses a token, so that some text would come.
+    return absl::InvalidArgumentError(
+        absl::StrCat(format.field, ": the empty text is the only one of this form"));
+  }
+  if (start.is_overrun()) {
     return absl::InvalidArgumentError(absl::StrCat(format.field,
                                                    ": the output may begin in more than ",
                                                    GrammarMatcher::kMostPlaces, " ways at once"));
   }
+  std::string key = KeyOf(format, place);
+  std::list<Kept> dropped;  // freed outside of the lock
+  const MutexLock lock(mutex_);
+  const size_t kept_bytes = bytes + key.size();
+  Keep({std::move(key), grammar, kept_bytes}, &dropped);
   return Made{grammar, std::move(masks)};
 }
 

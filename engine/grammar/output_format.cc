@@ -6,6 +6,7 @@ namespace {
 size_t BytesOf(const OutputFormat::JsonObject&) { return 0; }
 size_t BytesOf(const OutputFormat::JsonSchema& form) { return form.schema.size(); }
 size_t BytesOf(const OutputFormat::Regex& form) { return form.pattern.size(); }
+size_t BytesOf(const OutputFormat::Ebnf& form) { return form.grammar.size(); }
 size_t BytesOf(const OutputFormat::Choice& form) {
   size_t sum = 0;
   for (const std::string& text : form.texts) sum += text.size() + sizeof(std::string);

@@ -22,6 +22,9 @@ struct OutputFormat {
   struct Regex {
     std::string pattern;  // of the whole output
   };
+  struct Ebnf {
+    std::string grammar;  // of the whole output; ebnf_rules.h
+  };
   struct Choice {
     std::vector<std::string> texts;  // the output is one of them
   };
@@ -36,7 +39,7 @@ struct OutputFormat {
     bool several = true;  // more than one call may follow
   };
 
-  std::variant<JsonObject, JsonSchema, Regex, Choice, ToolCalls> form;
+  std::variant<JsonObject, JsonSchema, Regex, Ebnf, Choice, ToolCalls> form;
   // Or these in its place, where the model may call tools before it answers.
   std::optional<ToolCalls> or_calls;
   // What the client calls it ("response_format.json_schema.schema"): messages begin with it.

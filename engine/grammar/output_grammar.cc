@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/grammar/ebnf_rules.h"
 #include "engine/grammar/grammar_builder.h"
 #include "engine/grammar/json_rules.h"
 #include "engine/grammar/json_schema.h"
@@ -161,6 +162,8 @@ absl::StatusOr<RuleId> TextRule(const OutputFormat& format, ToolFormat tools, Js
                                          builder.end(rule), rules);
           if (!status.ok()) return status;
           return rule;
+        } else if constexpr (std::is_same_v<Form, OutputFormat::Ebnf>) {
+          return AddEbnf(form.grammar, &builder);
         } else if constexpr (std::is_same_v<Form, OutputFormat::Choice>) {
           const RuleId rule = builder.AddRule();
           for (const std::string& text : form.texts) {

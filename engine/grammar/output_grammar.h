@@ -22,8 +22,8 @@ struct OutputPlace {
 // Tags may be written as text or as control tokens.
 //
 // Pure; any thread. `pace` may hold it up or stop it, CANCELLED, and be null. Failure:
-// INVALID_ARGUMENT that begins with the format's field, for what a schema or pattern says that is
-// not understood, what is too large, and calls of tools where the model's way is not known.
+// INVALID_ARGUMENT that begins with the format's field, for what a schema, pattern or grammar says
+// that is not understood, what is too large, and calls of tools where the model's way is not known.
 absl::StatusOr<Grammar> MakeOutputGrammar(const OutputFormat& format, const OutputPlace& place,
                                           EncodePace* pace = nullptr);
 

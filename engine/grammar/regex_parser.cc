@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/grammar/character_ranges.h"
 #include "engine/grammar/regex_characters.h"
 #include "engine/text/utf8.h"
 
@@ -15,12 +16,8 @@ namespace {
 
 using Kind = RegexNode::Kind;
 
-constexpr char32_t kLastCharacter = 0x10FFFF;
-
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool IsHighSurrogate(char32_t c) { return c >= 0xD800 && c <= 0xDBFF; }
-bool IsLowSurrogate(char32_t c) { return c >= 0xDC00 && c <= 0xDFFF; }
 
 // Descends into groups alone, which are bounded. After a failure it is at the end of the pattern,
 // and what it returns says nothing.
@@ -211,7 +208,7 @@ class Parser {
 
   // --- characters ---
 
-  static RegexNode Characters(RegexRanges ranges) {
+  static RegexNode Characters(CharacterRanges ranges) {
     RegexNode node{Kind::kCharacters};
     node.ranges = std::move(ranges);
     return node;
@@ -230,7 +227,7 @@ class Parser {
 
   // A class of characters, or one of them.
   struct Escape {
-    RegexRanges ranges;
+    CharacterRanges ranges;
     bool is_class = false;
   };
   static Escape One(char32_t character) { return {{{character, character}}}; }
@@ -242,7 +239,7 @@ class Parser {
       Fail(begin, "a backslash before nothing");
       return One(0);
     }
-    if (std::optional<RegexRanges> ranges = FindClass(escaped); ranges.has_value()) {
+    if (std::optional<CharacterRanges> ranges = FindClass(escaped); ranges.has_value()) {
       ++at_;
       return {*std::move(ranges), true};
     }
@@ -291,7 +288,7 @@ class Parser {
     if (!IsHighSurrogate(code) || !Take("\\u")) return CheckedCode(begin, code);
     const char32_t low = TakeHex(begin, 4);
     if (!IsLowSurrogate(low)) return CheckedCode(begin, code);
-    return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    return CharacterOfSurrogates(code, low);
   }
 
   char32_t CheckedCode(size_t begin, char32_t code) {
@@ -324,7 +321,7 @@ class Parser {
   RegexNode ParseClass() {
     const size_t begin = at_++;
     const bool is_negated = Take("^");
-    RegexRanges ranges;
+    CharacterRanges ranges;
     while (!is_at_end() && here() != ']') ParseClassMember(&ranges);
     if (!Take("]")) Fail(begin, "a class that is not closed");
     ranges = Normalised(std::move(ranges));
@@ -337,7 +334,7 @@ class Parser {
 
   // A character, a class by an escape, or a range of characters. Beside a class by an escape, '-'
   // is itself, as without flag u.
-  void ParseClassMember(RegexRanges* ranges) {
+  void ParseClassMember(CharacterRanges* ranges) {
     const size_t begin = at_;
     const Escape first = ParseClassAtom();
     ranges->insert(ranges->end(), first.ranges.begin(), first.ranges.end());

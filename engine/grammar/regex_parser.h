@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/grammar/character_ranges.h"
 
 namespace refrain::engine {
 
@@ -24,12 +25,9 @@ struct RegexNode {
     kBegin,         // ^
     kEnd,           // $
   };
-  struct Range {
-    char32_t first, last;
-  };
 
   Kind kind;
-  std::vector<Range> ranges;  // ascending, disjoint; may have surrogates among them
+  CharacterRanges ranges;  // ascending, disjoint; may have surrogates among them
   std::vector<RegexNode> parts;
   int min = 1;
   std::optional<int> max = 1;  // none: any number

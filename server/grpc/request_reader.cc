@@ -244,8 +244,12 @@ Form ReadStructuredOutput(const v1::StructuredOutput& in, Complaint& complaint) 
       choice.texts.assign(in.choice().texts().begin(), in.choice().texts().end());
       break;
     }
+    case v1::StructuredOutput::kGrammar:
+      field = "grammar";
+      format.form = engine::OutputFormat::Ebnf{in.grammar()};
+      break;
     case v1::StructuredOutput::FORM_NOT_SET:
-      complaint.Refuse("form", "is required: json_object, json_schema, regex or choice");
+      complaint.Refuse("form", "is required: json_object, json_schema, regex, choice or grammar");
       return std::nullopt;
   }
   format.field = complaint.PathOf(field);

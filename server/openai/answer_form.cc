@@ -24,8 +24,9 @@ class FormReader {
   void ReadResponseFormat();
   void ReadTextFormat();
   void ReadStructuredOutputs();
-  void ReadGuided();
-  // Other servers' names for a form, and another endpoint's: without it the answer would have any.
+  // Fields of the body that are a form by themselves: vLLM's older ones, and llama-server's.
+  void ReadFieldsOfTheirOwn();
+  // Others' names for a form, and another endpoint's: without it the answer would have any.
   void RefuseOtherNames(Endpoint endpoint);
   std::optional<OutputFormat> Take() { return std::move(form_); }
 
@@ -34,7 +35,9 @@ class FormReader {
   // The object that has `schema`, with what describes it.
   void ReadNamedSchema(const Json& object, const std::string& place);
   void AskForSchema(const Json& value, const std::string& place);
-  void AskForRegex(const Json& value, const std::string& place);
+  // Of a form that is one text.
+  template <typename Form>
+  void AskForText(const Json& value, const std::string& place);
   void AskForChoice(const Json& value, const std::string& place);
   void Ask(OutputFormat asked);
 
@@ -134,12 +137,13 @@ void FormReader::AskForSchema(const Json& value, const std::string& place) {
   Ask({.form = std::move(schema), .field = place});
 }
 
-void FormReader::AskForRegex(const Json& value, const std::string& place) {
+template <typename Form>
+void FormReader::AskForText(const Json& value, const std::string& place) {
   const auto* const text = value.get_ptr<const std::string*>();
   if (text == nullptr) {
     return fields_.Refuse(place, Concat("must be a string, not ", JsonTypeName(value)));
   }
-  Ask({.form = OutputFormat::Regex{*text}, .field = place});
+  Ask({.form = Form{*text}, .field = place});
 }
 
 void FormReader::AskForChoice(const Json& value, const std::string& place) {
@@ -169,8 +173,13 @@ void FormReader::ReadStructuredOutputs() {
   const std::string place = "structured_outputs.";
   FieldReader inner(*object, place);
   if (const Json* const schema = inner.AnyOrNull("json")) AskForSchema(*schema, place + "json");
-  if (const Json* const regex = inner.AnyOrNull("regex")) AskForRegex(*regex, place + "regex");
+  if (const Json* const regex = inner.AnyOrNull("regex")) {
+    AskForText<OutputFormat::Regex>(*regex, place + "regex");
+  }
   if (const Json* const choice = inner.AnyOrNull("choice")) AskForChoice(*choice, place + "choice");
+  if (const Json* const grammar = inner.AnyOrNull("grammar")) {
+    AskForText<OutputFormat::Ebnf>(*grammar, place + "grammar");
+  }
   if (inner.Bool("json_object").value_or(false)) {
     Ask({.form = OutputFormat::JsonObject{}, .field = place + "json_object"});
   }
@@ -180,8 +189,8 @@ void FormReader::ReadStructuredOutputs() {
     inner.Ignore(name);
   }
   // What would be left out silently may be the form that was meant.
-  for (const char* const name : {"grammar", "structural_tag"}) {
-    if (!IsEmpty(inner.AnyOrNull(name))) inner.Refuse(name, "is not supported");
+  if (!IsEmpty(inner.AnyOrNull("structural_tag"))) {
+    inner.Refuse("structural_tag", "is not supported");
   }
   const std::vector<std::string> unknown = inner.UnknownNames();
   auto next = unknown.begin();  // they come in the order of the object, where a look-up is a scan
@@ -193,7 +202,7 @@ void FormReader::ReadStructuredOutputs() {
   fields_.Fail(inner.status());
 }
 
-void FormReader::ReadGuided() {
+void FormReader::ReadFieldsOfTheirOwn() {
   const auto read = [&](const char* name, const char* member,
                         void (FormReader::*ask)(const Json&, const std::string&)) {
     if (fields_.describes()) {
@@ -205,12 +214,11 @@ void FormReader::ReadGuided() {
     if (!IsEmpty(value)) (this->*ask)(*value, name);
   };
   read("guided_json", "json", &FormReader::AskForSchema);
-  read("guided_regex", "regex", &FormReader::AskForRegex);
+  read("guided_regex", "regex", &FormReader::AskForText<OutputFormat::Regex>);
   read("guided_choice", "choice", &FormReader::AskForChoice);
-  fields_.Describe("guided_grammar", kEmptySchema);
-  if (!IsEmpty(fields_.AnyOrNull("guided_grammar"))) {
-    fields_.Refuse("guided_grammar", "is not supported");
-  }
+  read("guided_grammar", "grammar", &FormReader::AskForText<OutputFormat::Ebnf>);
+  read("json_schema", "json", &FormReader::AskForSchema);
+  read("grammar", "grammar", &FormReader::AskForText<OutputFormat::Ebnf>);
   for (const char* const name : {"guided_decoding_backend", "guided_whitespace_pattern"}) {
     fields_.Ignore(name);
   }
@@ -221,15 +229,11 @@ void FormReader::RefuseOtherNames(Endpoint endpoint) {
     fields_.Describe(name, kEmptySchema);
     if (!IsEmpty(fields_.AnyOrNull(name))) fields_.Refuse(name, problem);
   };
-  const bool is_response = endpoint == Endpoint::kResponses;
-  if (is_response) refuse("response_format", "is not supported here; use 'text.format'");
-  const std::string_view format = is_response ? "text.format" : "response_format";
-  refuse("json_schema", Concat("is not supported; use '", format, "'"));
-  refuse("regex", "is not supported; use 'structured_outputs.regex'");
-  for (const char* const name : {"grammar", "ebnf"}) {
-    refuse(name, Concat("is not supported; use '", format, "' with a JSON Schema, or '",
-                        "structured_outputs.regex'"));
+  if (endpoint == Endpoint::kResponses) {
+    refuse("response_format", "is not supported here; use 'text.format'");
   }
+  refuse("regex", "is not supported; use 'structured_outputs.regex'");
+  refuse("ebnf", "is not supported; use 'structured_outputs.grammar'");
 }
 
 }  // namespace
@@ -242,7 +246,7 @@ std::optional<OutputFormat> ReadAnswerForm(FieldReader& fields, Endpoint endpoin
     reader.ReadResponseFormat();
   }
   reader.ReadStructuredOutputs();
-  reader.ReadGuided();
+  reader.ReadFieldsOfTheirOwn();
   reader.RefuseOtherNames(endpoint);
   return reader.Take();
 }
@@ -260,6 +264,9 @@ std::string FormProblem(const OutputFormat& format) {
   }
   if (const auto* const regex = std::get_if<OutputFormat::Regex>(&format.form)) {
     if (regex->pattern.empty()) return "must not be empty";
+  }
+  if (const auto* const ebnf = std::get_if<OutputFormat::Ebnf>(&format.form)) {
+    if (ebnf->grammar.empty()) return "must not be empty";
   }
   if (const auto* const choice = std::get_if<OutputFormat::Choice>(&format.form)) {
     if (choice->texts.empty()) return "must have a text";

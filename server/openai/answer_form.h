@@ -13,10 +13,10 @@
 namespace refrain::server::openai {
 
 // What the fields ask for that say which form the answer has: `response_format` (of /v1/responses
-// `text.format`), vLLM's `structured_outputs`, and its older `guided_json`, `guided_regex` and
-// `guided_choice`. None: any text. At most one of them may ask for a form; what is wrong is
-// recorded in `fields`, as are other servers' names for it. Whether a schema or a pattern is
-// understood the engine says.
+// `text.format`), vLLM's `structured_outputs`, its older `guided_json`, `guided_regex`,
+// `guided_choice` and `guided_grammar`, and llama-server's `json_schema` and `grammar`. None: any
+// text. At most one of them may ask for a form; what is wrong is recorded in `fields`, as are other
+// servers' names for it. Whether a schema, a pattern or a grammar is understood the engine says.
 std::optional<engine::OutputFormat> ReadAnswerForm(FieldReader& fields, Endpoint endpoint);
 
 // For all prompts of a call, which share it.

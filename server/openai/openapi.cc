@@ -186,7 +186,7 @@ constexpr char kSchemas[] = R"(
  "json":{"type":["object","string","null"]},"regex":{"type":["string","null"],"minLength":1},
  "choice":{"type":["array","null"],"minItems":1,"maxItems":1024,
  "items":{"type":"string","minLength":1}},"json_object":{"type":["boolean","null"]},
- "grammar":{"enum":[null,"",[],{}]},"structural_tag":{"enum":[null,"",[],{}]},
+ "grammar":{"type":["string","null"],"minLength":1},"structural_tag":{"enum":[null,"",[],{}]},
  "disable_any_whitespace":{},"disable_additional_properties":{},"disable_fallback":{},
  "whitespace_pattern":{}}}]},
 "ToolChoice":{"anyOf":[{"enum":["auto","none","required",null]},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <regex>
 #include <string>
@@ -150,6 +151,22 @@ TEST_P(ConstrainedOutputTest, RefusesWhatItCannotRead) {
   harness.RunUntilIdle();
 }
 
+// Each step chooses a token, so that some text would come.
+TEST(OutputConstrainerTest, RefusesWhatOnlyTheEmptyTextIsOf) {
+  LoopHarness harness;
+  for (int again = 0; again < 2; ++again) {
+    for (const Form& form : {Form(OutputFormat::Regex{"(|a{0})"}),
+                             Form(OutputFormat::Ebnf{"root ::= x\nx ::= \"\""})}) {
+      const auto made = harness.constrainer.Make(*FormatOf(form), {}, "", nullptr);
+      EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(made.status().message()), HasSubstr("the_form: the empty text"));
+    }
+  }
+  EXPECT_TRUE(
+      harness.constrainer.Make(*FormatOf(OutputFormat::Ebnf{"root ::= \"a\"?"}), {}, "", nullptr)
+          .ok());
+}
+
 // One client's schema comes again and again.
 TEST(OutputConstrainerTest, MakesTheGrammarOfAFormatOnce) {
   LoopHarness harness;
@@ -168,6 +185,33 @@ TEST(OutputConstrainerTest, MakesTheGrammarOfAFormatOnce) {
             first);
   EXPECT_FALSE(
       harness.constrainer.FindOrNone(*FormatOf(OutputFormat::Choice{{"a+b"}}), {}).has_value());
+  const auto make_ebnf = [&](const char* grammar) {
+    return harness.constrainer.Make(*FormatOf(OutputFormat::Ebnf{grammar}), {}, "", nullptr)
+        ->grammar;
+  };
+  const auto letter = make_ebnf("root ::= [ab]");
+  EXPECT_NE(make_ebnf("root ::= [bc]"), letter);
+  EXPECT_EQ(make_ebnf("root ::= [ab]"), letter);
+}
+
+// Which no pattern can describe: as many "b" as there were "a".
+TEST_P(ConstrainedOutputTest, OutputsNestAsDeepAsTheModelLikes) {
+  LoopHarness harness(Options());
+  size_t deepest = 0;
+  for (int32_t seed = 1; seed <= 20; ++seed) {
+    Request request =
+        ConstrainedRequest(OutputFormat::Ebnf{R"(root ::= "a" root "b" | [n-p])"}, 30, seed);
+    request.sampling.temperature = 2;
+    request.sampling.seed = seed;
+    const ChoiceOutput output = harness.Run(request).choices.at(0);
+    if (output.ends.at(0).reason != FinishReason::kStop) continue;
+    const size_t depth = output.text.find_first_not_of('a');
+    EXPECT_EQ(output.text.size(), 2 * depth + 1) << output.text;
+    EXPECT_EQ(output.text.substr(depth + 1), std::string(depth, 'b')) << output.text;
+    deepest = std::max(deepest, depth);
+  }
+  EXPECT_GE(deepest, 2u);
+  harness.CheckIdle();
 }
 
 // What is made counts for as long as somebody has it.

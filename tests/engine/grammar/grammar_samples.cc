@@ -1,5 +1,6 @@
-// Says what grammars of JSON Schemas take: for tests in other languages, which have other
-// validators. tests/integration/python/test_json_schema_grammar.py runs it.
+// Says what grammars of JSON Schemas and in EBNF take: for tests in other languages, which have
+// other validators. test_json_schema_grammar.py and test_ebnf_grammar.py of
+// tests/integration/python run it.
 
 #include <cstdint>
 #include <cstdio>
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/grammar/grammar.h"
+#include "tests/engine/grammar/ebnf_grammar.h"
 #include "tests/engine/grammar/naive_acceptor.h"
 #include "tests/engine/grammar/random_text.h"
 #include "tests/engine/grammar/schema_grammar.h"
@@ -19,12 +21,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kHelp[] =
-    R"(grammar_samples < QUESTIONS    random texts of the grammars of JSON Schemas
+    R"(grammar_samples < QUESTIONS    random texts of grammars
 
 A question is a line of JSON: {"schema": "TEXT", "samples": COUNT, "texts": ["TEXT", ...]}, of which
-the last two may be left out. Its answer is a line {"refused": "WHY"}, or {"states": COUNT,
-"samples": ["TEXT", ...], "accepted": [BOOLEAN, ...]}, of random texts of the schema's grammar and of
-the texts of the question.
+the last two may be left out; a JSON Schema's text, or "grammar": "TEXT" in its place, in EBNF. Its
+answer is a line {"refused": "WHY"}, or {"states": COUNT, "samples": ["TEXT", ...], "accepted":
+[BOOLEAN, ...]}, of random texts of the grammar and of the texts of the question.
 
 Exit status: 0, or 2 at a line that is no question.
 )";
@@ -33,7 +35,9 @@ constexpr size_t kUsualBytes = 200;
 
 Json Answer(const Json& question, uint32_t seed) {
   const absl::StatusOr<engine::Grammar> grammar =
-      testing::MakeSchemaGrammar(question.at("schema").get<std::string>());
+      question.contains("schema")
+          ? testing::MakeSchemaGrammar(question["schema"].get<std::string>())
+          : testing::MakeEbnfGrammar(question.at("grammar").get<std::string>());
   if (!grammar.ok()) return {{"refused", std::string(grammar.status().message())}};
   Json answer = {
       {"states", grammar->num_states()}, {"samples", Json::array()}, {"accepted", Json::array()}};
@@ -51,8 +55,10 @@ int Run() {
   std::string line;
   for (uint32_t number = 1; std::getline(std::cin, line); ++number) {
     const Json question = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool is_one =
-        question.is_object() && question.contains("schema") && question["schema"].is_string();
+    const auto has_text = [&question](const char* name) {
+      return question.contains(name) && question[name].is_string();
+    };
+    const bool is_one = question.is_object() && has_text("schema") != has_text("grammar");
     if (!is_one) {
       std::fprintf(stderr, "grammar_samples: line %u is no question\n", number);
       return 2;

@@ -51,6 +51,9 @@ TEST(OutputGrammar, HoldsTheAnswerToItsForm) {
   EXPECT_FALSE(Takes(schema, {}, "[1]"));
   EXPECT_TRUE(Takes(FormatOf(OutputFormat::Regex{"a+b"}), {}, "aab"));
   EXPECT_FALSE(Takes(FormatOf(OutputFormat::Regex{"a+b"}), {}, "xaab"));
+  const OutputFormat ebnf = FormatOf(OutputFormat::Ebnf{"root ::= \"(\" root \")\" | [ab]"});
+  EXPECT_TRUE(Takes(ebnf, {}, "((a))"));
+  EXPECT_FALSE(Takes(ebnf, {}, "((a)"));
 }
 
 // The prompt has opened a thought: whatever is thought, the answer stands behind it.
@@ -61,6 +64,7 @@ TEST(OutputGrammar, LetsAnOpenedThoughtComeToItsEnd) {
   EXPECT_TRUE(Takes(Yes(), inside, "<</</thi</think>no"));
   EXPECT_TRUE(Takes(Yes(), inside, "hm" + kClose + "no"));
   EXPECT_FALSE(Takes(Yes(), inside, "yes"));
+  EXPECT_TRUE(Takes(FormatOf(OutputFormat::Ebnf{"root ::= [ab]*"}), inside, "hm</think>\nab"));
   EXPECT_FALSE(Takes(Yes(), inside, "hm</think>maybe"));
   EXPECT_FALSE(Takes(Yes(), inside, "hm</think>" + std::string(9, '\n') + "yes"));
   // A space is the answer's, which has none.
@@ -137,6 +141,10 @@ TEST(OutputGrammar, NamesWhatItRefuses) {
   };
   EXPECT_THAT(refusal(OutputFormat::JsonSchema{"{"}, {}), HasSubstr("the_form: "));
   EXPECT_THAT(refusal(OutputFormat::Regex{"(?<=a)b"}, {}), HasSubstr("the_form: "));
+  EXPECT_THAT(refusal(OutputFormat::Ebnf{"root ::= [ab"}, {}),
+              HasSubstr("the_form: line 1, column 10: "));
+  EXPECT_THAT(refusal(OutputFormat::Ebnf{"root ::= x\nx ::= y\ny ::= x | \"a\""}, {}),
+              HasSubstr("the_form: grammar recurses without end: the rule 'x' of line 2"));
   using Tool = OutputFormat::ToolCalls::Tool;
   EXPECT_THAT(refusal(OutputFormat::ToolCalls{{Tool{"f", ""}}, true}, {}),
               HasSubstr("the_form: calls cannot be asked for"));

@@ -38,6 +38,16 @@ SCHEMA = {"type": "object", "required": ["city", "days"], "additionalProperties"
                                   "items": {"enum": ["Monday", "Sunday"]}}}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "trip", "schema": SCHEMA, "strict": True}}
 PHONE = r"(\+[0-9]{1,2} )?[0-9]{3}-[0-9]{4}"
+# Brackets in pairs as deep as the model likes, which no pattern describes; the rest is bounded.
+LISTS = r"""
+root ::= list            # [a, [bc, []]]
+list ::= "[" items? "]"
+items ::= item (", " item){,2}
+item ::=
+    [a-c\xe9]{1,3} |
+    list
+"""
+SUMS = 'root ::= sum "=" [0-9]{1,3}\nsum ::= sum [-+] n | n\nn ::= [1-9] [0-9]?'
 MOST = 400  # tokens: more than any of these forms can take
 
 
@@ -132,6 +142,55 @@ def test_patterns_and_choices(client, model_id):
         validated(said(guided_json=schema), SCHEMA)
 
 
+def is_list(text: str) -> bool:
+    """Whether it is of LISTS: what is inside goes first."""
+    once = r"\[((?:[a-c\xe9]{1,3}|@)(?:, (?:[a-c\xe9]{1,3}|@)){0,2})?\]"
+    while re.search(once, text):
+        text = re.sub(once, "@", text)
+    return text == "@"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_grammars_of_ones_own(client, model_id, seed):
+    ended = 0
+    for fields in ({"structured_outputs": {"grammar": LISTS}}, {"guided_grammar": LISTS},
+                   {"grammar": LISTS}):
+        for choice in chat(client, model_id, temperature=1, seed=seed, n=4,
+                           extra_body=fields).choices:
+            text = choice.message.content
+            if choice.finish_reason == "stop":
+                ended += 1
+                assert is_list(text), text
+            else:
+                assert re.fullmatch(r"[][, abc\xe9]*", text), text
+    assert ended > 0
+    for fields in ({"grammar": SUMS}, {"structured_outputs": {"grammar": SUMS}}):
+        choice = chat(client, model_id, temperature=1, seed=seed, extra_body=fields).choices[0]
+        if choice.finish_reason == "stop":
+            assert re.fullmatch("[1-9][0-9]?([-+][1-9][0-9]?)*=[0-9]{1,3}", choice.message.content)
+
+
+def test_a_grammar_may_have_the_empty_text(client, model_id):
+    for choice in chat(client, model_id, temperature=1, n=3,
+                       extra_body={"grammar": 'root ::= "a"?'}).choices:
+        assert choice.finish_reason == "stop"
+        assert choice.message.content in ("", "a")
+
+
+def test_a_streamed_grammar_says_the_same(client, model_id):
+    options = {"temperature": 0, "extra_body": {"grammar": SUMS}, "max_completion_tokens": 20}
+    whole = chat(client, model_id, **options).choices[0].message.content
+    pieces = [event.choices[0].delta.content or "" for event in
+              chat(client, model_id, stream=True, **options)]
+    assert "".join(pieces) == whole
+
+
+def test_llama_servers_schema(client, model_id):
+    for schema in (SCHEMA, json.dumps(SCHEMA)):
+        answer = chat(client, model_id, temperature=1, extra_body={"json_schema": schema})
+        validated(answer.choices[0].message.content, SCHEMA)
+
+
 def test_completions_have_it_too(client, model_id):
     def complete(prompt, **fields):
         return client.completions.create(model=model_id, prompt=prompt, max_tokens=MOST,
@@ -143,6 +202,8 @@ def test_completions_have_it_too(client, model_id):
     echoed = complete("Call me: ", echo=True, guided_regex=PHONE)[0].text
     assert re.fullmatch("Call me: " + PHONE, echoed)
     validated(complete("A trip: ", response_format=FORMAT)[0].text, SCHEMA)
+    for choice in complete("A word: ", n=2, grammar='root ::= [a-z]{3} | "-" [a-z]{2}'):
+        assert re.fullmatch("[a-z]{3}|-[a-z]{2}", choice.text)
 
 
 # --- responses ---
@@ -167,6 +228,9 @@ def test_responses_take_the_flat_form(client, model_id):
     word = client.responses.create(model=model_id, input="Yes or no?", max_output_tokens=MOST,
                                    extra_body={"structured_outputs": {"choice": ["yes", "no"]}})
     assert word.output_text in ("yes", "no")
+    word = client.responses.create(model=model_id, input="Yes or no?", max_output_tokens=MOST,
+                                   extra_body={"grammar": 'root ::= "yes" | "no" "!"{2}'})
+    assert word.output_text in ("yes", "no!!")
 
 
 # --- forced calls ---
@@ -334,6 +398,31 @@ def test_what_is_no_pattern_is_refused(client, model_id, pattern):
         with pytest.raises(openai.BadRequestError) as error:
             chat(client, model_id, extra_body=fields)
         assert error.value.param == param
+
+
+@pytest.mark.parametrize("grammar, message", [
+    ('root ::= "a', "line 1, column 10: the literal is not closed: expected '\"'"),
+    ('root ::= a\n\na ::= b "c"', "line 3, column 7: expected a rule 'b' somewhere"),
+    ('root ::= "a"\nroot ::= "b"', "line 2, column 1: the rule 'root' is there already"),
+    ('a ::= "b"', "expected a rule 'root' somewhere"),
+    ('start: "a"', "line 1, column 1: expected a rule, 'name ::= ...'"),
+    ('root ::= <think> "a"', "line 1, column 10: tokens"),
+    ('root ::= x\nx ::= x y | ""\ny ::= x', "recurses without end: the rule 'x' of line 2"),
+    ('root ::= "a" root', "can never be satisfied"),
+    ('root ::= ""', "the empty text is the only one of this form"),
+    ('root ::= [ab]* "a" [ab]{30}', "grammar takes more than 65536 states"),
+    ("root ::= " + "(" * 200, "line 1, column 138: parentheses nest deeper than 128"),
+])
+def test_what_is_no_grammar_is_refused(client, model_id, grammar, message):
+    for param, fields in (("guided_grammar", {"guided_grammar": grammar}),
+                          ("grammar", {"grammar": grammar}),
+                          ("structured_outputs.grammar", {"structured_outputs": {
+                              "grammar": grammar}})):
+        for stream in (False, True):
+            with pytest.raises(openai.BadRequestError) as error:
+                chat(client, model_id, extra_body=fields, stream=stream)
+            assert error.value.param == param
+            assert f"{param}: " in error.value.message and message in error.value.message
 
 
 def test_what_nothing_satisfies_is_refused(client, model_id):

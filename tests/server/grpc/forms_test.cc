@@ -33,6 +33,8 @@ TEST(GrpcForms, AreThoseOfStructuredOutput) {
   EXPECT_EQ(shown(), R"(schema {"z":1,"a":2} by params.structured_output.json_schema)");
   form.set_regex("a+");
   EXPECT_EQ(shown(), "regex a+ by params.structured_output.regex");
+  form.set_grammar("root ::= [a]");
+  EXPECT_EQ(shown(), "grammar root ::= [a] by params.structured_output.grammar");
   form.mutable_choice()->add_texts("yes");
   form.mutable_choice()->add_texts("no");
   EXPECT_EQ(shown(), "choice yes no by params.structured_output.choice.texts");

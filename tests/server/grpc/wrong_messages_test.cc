@@ -185,6 +185,11 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
       {"params.structured_output.regex", params([](auto* p) {
          p->mutable_structured_output()->set_regex(std::string(300'000, 'x'));
        })},
+      {"params.structured_output.grammar",
+       params([](auto* p) { p->mutable_structured_output()->set_grammar(""); })},
+      {"params.structured_output.grammar", params([](auto* p) {
+         p->mutable_structured_output()->set_grammar(std::string(300'000, '#'));
+       })},
       {"params.structured_output.choice.texts",
        params([](auto* p) { p->mutable_structured_output()->mutable_choice(); })},
       {"params.structured_output.choice.texts",

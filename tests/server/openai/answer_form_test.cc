@@ -130,6 +130,8 @@ TEST(AnswerForm, OfVllmsFields) {
     EXPECT_EQ(structured(R"("json":{})"), "schema {} by structured_outputs.json");
     EXPECT_EQ(structured(R"("regex":"a|b+")"), "regex a|b+ by structured_outputs.regex");
     EXPECT_EQ(structured(R"("choice":["yes","no"])"), "choice yes no by structured_outputs.choice");
+    EXPECT_EQ(structured(R"("grammar":"root ::= [a]")"),
+              "grammar root ::= [a] by structured_outputs.grammar");
     EXPECT_EQ(structured(R"("json_object":true)"), "object by structured_outputs.json_object");
     EXPECT_EQ(structured(R"("json_object":false)"), "none");
     // As a client sends it that writes all members out.
@@ -143,6 +145,15 @@ TEST(AnswerForm, OfVllmsFields) {
     EXPECT_EQ(form(R"("guided_regex":"[0-9]","guided_whitespace_pattern":" ")"),
               "regex [0-9] by guided_regex");
     EXPECT_EQ(form(R"("guided_choice":["a"])"), "choice a by guided_choice");
+    EXPECT_EQ(form(R"("guided_grammar":"root ::= [a]")"), "grammar root ::= [a] by guided_grammar");
+  }
+}
+
+TEST(AnswerForm, OfLlamaServersFields) {
+  for (const Endpoint endpoint : kAll) {
+    EXPECT_EQ(FormOf(endpoint, R"("grammar":"root ::= [a]")"), "grammar root ::= [a] by grammar");
+    EXPECT_EQ(FormOf(endpoint, R"("json_schema":{"type":"null"},"grammar":"")"),
+              R"(schema {"type":"null"} by json_schema)");
   }
 }
 
@@ -166,13 +177,9 @@ TEST(AnswerForm, NamesOfOtherServersAreRefused) {
     const char* instead;
   };
   for (const Endpoint endpoint : kAll) {
-    const bool is_response = endpoint == Endpoint::kResponses;
-    const char* const schema = is_response ? "use 'text.format'" : "use 'response_format'";
     for (const Name& name : {
-             Name{R"("json_schema":{"type":"object"})", "json_schema", schema},
-             {R"("grammar":"root ::= [a]")", "grammar", "'structured_outputs.regex'"},
-             {R"("regex":"a")", "regex", "use 'structured_outputs.regex'"},
-             {R"("ebnf":"root ::= [a]")", "ebnf", "'structured_outputs.regex'"},
+             Name{R"("regex":"a")", "regex", "use 'structured_outputs.regex'"},
+             {R"("ebnf":"root ::= [a]")", "ebnf", "use 'structured_outputs.grammar'"},
          }) {
       ExpectRefused(endpoint, name.member, name.param, name.instead);
     }
@@ -203,6 +210,9 @@ TEST(AnswerForm, OnlyOneFieldMayAskForOne) {
       {"guided_json", R"("guided_json":{"type":"null"})"},
       {"guided_regex", R"("guided_regex":"a")"},
       {"guided_choice", R"("guided_choice":["a"])"},
+      {"guided_grammar", R"("guided_grammar":"root ::= [a]")"},
+      {"json_schema", R"("json_schema":{"type":"null"})"},
+      {"grammar", R"("grammar":"root ::= [a]")"},
   };
   for (const Endpoint endpoint : kAll) {
     const bool is_response = endpoint == Endpoint::kResponses;
@@ -254,6 +264,8 @@ TEST(AnswerForm, IsBoundedAndCounted) {
   ExpectRefused(Endpoint::kResponses,
                 R"("structured_outputs":{"json":"{\"description\":\")" + too_long + "\\\"}\"}",
                 "structured_outputs.json", Concat(" bytes; at most ", kMost, " are accepted"));
+  ExpectRefused(Endpoint::kCompletions, R"("grammar":")" + too_long + "\"", "grammar",
+                Concat(" bytes; at most ", kMost, " are accepted"));
   ExpectRefused(Endpoint::kCompletions, R"("guided_choice":["a",")" + too_long + "\"]",
                 "guided_choice", Concat(" bytes; at most ", kMost, " are accepted"));
 }

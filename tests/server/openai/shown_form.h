@@ -15,6 +15,9 @@ inline std::string Shown(const engine::OutputFormat::JsonSchema& form) {
 inline std::string Shown(const engine::OutputFormat::Regex& form) {
   return "regex " + form.pattern;
 }
+inline std::string Shown(const engine::OutputFormat::Ebnf& form) {
+  return "grammar " + form.grammar;
+}
 inline std::string Shown(const engine::OutputFormat::Choice& form) {
   std::string text = "choice";
   for (const std::string& one : form.texts) text += " " + one;
