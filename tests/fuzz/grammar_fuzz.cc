@@ -145,8 +145,10 @@ engine::OutputFormat Format(uint8_t kind, std::string_view text) {
   switch (kind % 8) {
     case 0:
     case 1:
-    case 2:
       format.form = Format::JsonSchema{std::string(text)};
+      break;
+    case 2:
+      format.form = Format::Ebnf{std::string(text)};
       break;
     case 3:
       format.form = Format::Regex{std::string(text)};
