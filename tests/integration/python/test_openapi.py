@@ -121,6 +121,7 @@ BESIDE = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}
 # What docs/http-api.md says that schemas do not: of which field, and in which words.
 REFUSED = {("min_tokens", "more than max_"), ("tool_choice", "which is not among 'tools'"),
            ("structured_outputs", "is not JSON"), ("guided_json", "is not JSON"),
+           ("json_schema", "is not JSON"),
            ("input", "has nothing that the model could be shown")}
 
 

@@ -77,10 +77,12 @@ def test_is_the_same_as_the_chat(client, model_id):
         assert answer.usage.input_tokens == chat.usage.prompt_tokens
 
 
-@pytest.mark.parametrize("more, status", [({}, "completed"), (LOGPROBS, "completed"),
-                                          ({"max_output_tokens": 3}, "incomplete")])
+# Whether an answer that is sampled ends by itself depends on the processor's rounding.
+@pytest.mark.parametrize("more, status", [
+    ({"temperature": 0}, "completed"), ({"temperature": 0, **LOGPROBS}, "completed"),
+    ({"temperature": 1, "max_output_tokens": 3}, "incomplete")])
 def test_a_stream_tells_the_same_as_the_whole_answer(reproducible, more, status):
-    options = {"model": "", "input": QUESTION, "temperature": 1, "extra_body": {"seed": 5}, **more}
+    options = {"model": "", "input": CAPITAL, "extra_body": {"seed": 5}, **more}
     with reproducible.client() as client:
         whole = client.responses.create(**options)
         if status == "completed":

@@ -95,13 +95,22 @@ def test_a_stream_says_the_same(client, model_id):
 
 
 def test_any_object(client, model_id):
-    for form in ({"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "x"}}):
-        choice = chat(client, model_id, response_format=form, temperature=0).choices[0]
-        assert choice.message.content.lstrip().startswith("{")
-        if choice.finish_reason == "stop":
-            assert isinstance(json.loads(choice.message.content), dict)
-    beside = chat(client, model_id, response_format={"type": "json_object", "schema": SCHEMA})
-    validated(beside.choices[0].message.content, SCHEMA)
+    form = {"type": "json_object"}
+    choice = chat(client, model_id, response_format=form, temperature=0).choices[0]
+    assert choice.message.content.lstrip().startswith("{")
+    if choice.finish_reason == "stop":
+        assert isinstance(json.loads(choice.message.content), dict)
+    for kind in ("json_object", "json_schema"):  # llama-server's
+        beside = chat(client, model_id, response_format={"type": kind, "schema": SCHEMA})
+        validated(beside.choices[0].message.content, SCHEMA)
+
+
+def test_a_schema_has_to_be_where_it_is_looked_for(client, model_id):
+    for form in ({"type": "json_schema", "json_schema": {"name": "x"}},
+                 {"type": "json_schema", "json_schema": SCHEMA}):
+        with pytest.raises(openai.BadRequestError) as error:
+            chat(client, model_id, response_format=form)
+        assert error.value.param == "response_format.json_schema.schema"
 
 
 def test_an_answer_that_is_cut_is_valid_up_to_there(client, model_id):
@@ -350,8 +359,16 @@ def test_a_form_leaves_calls_possible(caller, caller_id):
 
 
 def test_schemas_of_tools_that_are_not_understood_are_named(caller, caller_id):
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {
-        "type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}}}]
+    function = {"name": "f", "parameters": {
+        "type": "object", "required": ["x"], "properties": {
+            "x": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2,
+                  "uniqueItems": True}}}}
+    # Not strict: what can be held is.
+    choice = chat(caller, caller_id, tools=[{"type": "function", "function": function}],
+                  tool_choice="required").choices[0]
+    found = json.loads(choice.message.tool_calls[0].function.arguments)["x"]
+    assert len(found) <= 2 and all(isinstance(one, bool) for one in found)
+    tools = [{"type": "function", "function": {**function, "strict": True}}]
     with pytest.raises(openai.BadRequestError) as error:
         chat(caller, caller_id, tools=tools, tool_choice="required")
     assert error.value.param == "tools"
