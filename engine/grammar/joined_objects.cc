@@ -83,6 +83,10 @@ class ObjectJoin {
     objects_.is_any = !says_anything_ && !has_names;
     if (num_patterns_ > 1 || (num_patterns_ > 0 && (has_names || num_parts_ > 1))) {
       facts_.unsupported.push_back({pattern_properties_, TypeSet::Object()});
+      // Where that is left out, properties of other names may be anything.
+      objects_.further_pattern.reset();
+      further_ = SchemaParts();
+      is_closed_ = false;
     }
     if (!is_closed_) objects_.further_value = std::move(further_);
   }

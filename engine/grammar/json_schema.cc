@@ -207,9 +207,16 @@ absl::StatusOr<RuleId> SchemaDrawing::RuleOfStrings(const SchemaFacts::Strings& 
   const bool is_left_out = absl::IsInvalidArgument(rule.status()) && !strings.patterns.empty() &&
                            hold_ == SchemaHold::kWhatItCan;
   if (!is_left_out) return rule;
-  SchemaFacts::Strings without = strings;
-  without.patterns.clear();
-  return strings_.Find(without);
+  SchemaFacts::Strings held = strings;
+  std::erase_if(held.patterns, [this](const SchemaFacts::Pattern& pattern) {
+    SchemaFacts::Strings alone;
+    alone.patterns = {pattern};
+    return absl::IsInvalidArgument(strings_.Find(alone).status());
+  });
+  rule = strings_.Find(held);
+  if (!absl::IsInvalidArgument(rule.status())) return rule;
+  held.patterns.clear();  // together they are too much
+  return strings_.Find(held);
 }
 
 absl::Status SchemaDrawing::DrawNumber(const Entry& entry, const Ends& ends) {
@@ -326,6 +333,7 @@ absl::StatusOr<bool> SchemaDrawing::HoldNames(const Entry& entry, ObjectRule* ob
   }
   if (is_plain && !names.values && names.strings.is_any()) return true;
   const bool has_own = !object->properties.empty() || objects.further_pattern;
+  if ((!is_plain || has_own) && hold_ == SchemaHold::kWhatItCan) return true;
   if (!is_plain || has_own) {
     return SchemaError(*objects.names.front(),
                        "is not supported but for a list of names, or "

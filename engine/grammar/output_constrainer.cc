@@ -153,7 +153,6 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
         count->Subtract(tenant, bytes);
       });
   std::shared_ptr<MaskStore> masks = Masks();
-  WarmMasks(*grammar, *masks);
   const GrammarMatcher start(grammar, masks);
   if (start.MustEnd()) {
     // Each step chooses a token, so that some text would come.
@@ -167,9 +166,12 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
   }
   std::string key = KeyOf(format, place);
   std::list<Kept> dropped;  // freed outside of the lock
-  const MutexLock lock(mutex_);
-  const size_t kept_bytes = bytes + key.size();
-  Keep({std::move(key), grammar, kept_bytes}, &dropped);
+  {
+    const MutexLock lock(mutex_);
+    const size_t kept_bytes = bytes + key.size();
+    Keep({std::move(key), grammar, kept_bytes}, &dropped);
+  }
+  WarmMasks(*grammar, *masks, pace);
   return Made{grammar, std::move(masks)};
 }
 

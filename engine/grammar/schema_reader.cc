@@ -353,7 +353,6 @@ absl::StatusOr<SchemaFacts> SchemaReader::Read(const SchemaParts& whole) {
 void SchemaReader::LeaveOutUnsupported(SchemaFacts* facts) {
   facts->unsupported.clear();
   facts->arrays.unique_items = nullptr;
-  facts->objects.names.clear();
 }
 
 }  // namespace refrain::engine

@@ -11,7 +11,8 @@
 namespace refrain::engine {
 namespace {
 
-constexpr int kManyBytes = 96;  // of 256
+constexpr int kManyBytes = 96;      // of 256
+constexpr size_t kWalkBytes = 128;  // of a text that take no longer to tokenize
 
 bool TakesNearlyAny(const Grammar& grammar, StateId state) {
   int taken = 0;
@@ -47,16 +48,26 @@ std::vector<CalledState> CalledStates(const Grammar& grammar) {
 
 }  // namespace
 
-void WarmMasks(const Grammar& grammar, MaskStore& masks) {
+void WarmMasks(const Grammar& grammar, MaskStore& masks, EncodePace* pace) {
+  // False: it has been stopped.
+  const auto goes_on = [pace] {
+    if (pace == nullptr) return true;
+    pace->Did(kWalkBytes);
+    return !pace->stopped();
+  };
   std::set<Grammar::Digest> alone;
   for (size_t i = 0; i < grammar.num_states() && alone.size() < kMostWarmedAlone; ++i) {
     const auto state = static_cast<StateId>(i);
     if (!TakesNearlyAny(grammar, state)) continue;
-    if (alone.insert(grammar.digest(grammar.twin(state))).second) masks.Find(grammar, state);
+    if (!alone.insert(grammar.digest(grammar.twin(state))).second) continue;
+    if (!goes_on()) return;
+    masks.Find(grammar, state);
   }
   int left = kMostWarmedWithCallers;
   for (const CalledState& called : CalledStates(grammar)) {
-    if (left == 0) break;
+    // Of those made above it is known what is behind their ends.
+    if (left == 0 || !goes_on()) break;
+    if (!alone.contains(grammar.digest(grammar.twin(called.start)))) continue;
     const std::shared_ptr<const StateMask> mask = masks.Find(grammar, called.start);
     if (mask->nodes_below_ends <= masks.many_nodes()) continue;  // there is none with its caller
     masks.Find(grammar, called.start, called.back);

@@ -194,9 +194,8 @@ class CublasLt final : public ProductLibrary {
 
   absl::Status StatusOf(cublasStatus_t status, std::string_view call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-    return absl::Status(status == CUBLAS_STATUS_ALLOC_FAILED ? absl::StatusCode::kResourceExhausted
-                                                             : absl::StatusCode::kInternal,
-                        absl::StrCat(std::string(call), ": ", functions_.GetStatusName(status)));
+    return absl::InternalError(
+        absl::StrCat(std::string(call), ": ", functions_.GetStatusName(status)));
   }
 
   static cublasLtMatmulAlgo_t AlgoOf(const ProductAlgorithm& algorithm) {

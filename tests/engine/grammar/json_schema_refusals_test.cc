@@ -82,6 +82,16 @@ TEST(JsonSchemaRefusalsTest, WhatIsNotHeldIsLeftOutOnRequest) {
             R"({"a":null})", R"({"b":null})"},
            {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "1", "true"},
            {R"({"type": "string", "pattern": "^\\p{L}$", "maxLength": 2})", R"("12")", R"("123")"},
+           {R"({"type": "object", "propertyNames": {"enum": ["a"]},
+                "additionalProperties": {"type": "null"}, "dependentRequired": {}})",
+            R"({"a":null})", R"({"b":null})"},
+           {R"({"patternProperties": {"^a": {"type": "null"}, "^b": {"type": "string"}}})",
+            R"({"a":null,"b":"x"})", "[]"},
+           {R"({"properties": {"i": {"type": "null"}}, "patternProperties": {"^x": {}},
+                "additionalProperties": false})",
+            R"({"i":null,"x":1})", R"({"i":1})"},
+           {R"({"type": "string", "allOf": [{"pattern": "^[a-z]+$"}, {"pattern": "\\p{L}"}]})",
+            R"("ab")", R"("A")"},
            {R"({"enum": [1, "a"], "uniqueItems": true, "$dynamicRef": "#a"})", R"("a")", "2"},
        }) {
     const absl::StatusOr<Grammar> grammar = MakeSchemaGrammar(schema, SchemaHold::kWhatItCan);

@@ -108,5 +108,46 @@ TEST(WarmMasksTest, MakesNoMoreThanTheMost) {
   EXPECT_LE(warm.memory_bytes(), kMostWarmedAlone * one.memory_bytes());
 }
 
+// As many rules as a client likes, each of which begins with nearly any byte and has its own mask.
+TEST(WarmMasksTest, LooksAtNoMoreThanTheMostRulesThatAreCalled) {
+  const TokenTrie trie(FakeTokenizer(Words()), Words().size(), {});
+  GrammarBuilder builder;
+  const RuleId root = builder.AddRule();
+  NodeId node = builder.begin(root);
+  for (int i = 0; i < 100; ++i) {
+    const RuleId rule = builder.AddRule();
+    builder.AddBytes(builder.begin(rule), 'a', 'z', builder.begin(rule));
+    builder.AddBytes(builder.begin(rule), 128, static_cast<uint8_t>(250 - i % 25),
+                     builder.begin(rule));
+    builder.AddBytes(builder.begin(rule), static_cast<uint8_t>(1 + i / 25),
+                     static_cast<uint8_t>(1 + i / 25), builder.end(rule));
+    node = builder.AddCalled(node, rule);
+  }
+  builder.AddSkip(node, builder.end(root));
+  absl::StatusOr<Grammar> grammar = std::move(builder).Finish(root);
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  const StateId first = grammar->start(grammar->calls(grammar->start(grammar->root()))[0].rule);
+  MaskStore one(&trie, kMaskBytes), warm(&trie, kMaskBytes);
+  one.Find(*grammar, first);
+  WarmMasks(*grammar, warm);
+  EXPECT_GT(warm.memory_bytes(), one.memory_bytes());
+  EXPECT_LE(warm.memory_bytes(), (kMostWarmedAlone + kMostWarmedWithCallers) * one.memory_bytes());
+}
+
+TEST(WarmMasksTest, StopsWithItsPace) {
+  class Stopped : public EncodePace {
+   public:
+    Stopped() { Stop(); }
+
+   protected:
+    void Checkpoint() override {}
+  };
+  const TokenTrie trie(FakeTokenizer(Words()), Words().size(), {});
+  MaskStore masks(&trie, kMaskBytes);
+  Stopped pace;
+  WarmMasks(*GrammarOf(R"({"type": "string"})"), masks, &pace);
+  EXPECT_EQ(masks.memory_bytes(), 0u);
+}
+
 }  // namespace
 }  // namespace refrain::engine
