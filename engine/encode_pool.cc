@@ -233,19 +233,25 @@ void EncodePool::Serve(Lane* lane) {
 }
 
 void EncodePool::WorkInSlices(Job job) {
+  if (!job.rendered) return RenderInSlices(std::move(job));
   const std::string tenant = job.tenant();
   const bool large = job.is_large();
-  bool goes_on = false;  // to its text, which may be large
   {
     LongTextPace pace(*this, *job.request);
-    if (!job.rendered) {
-      goes_on = RenderText(&job, &pace);
-    } else {
-      Tokenize(std::move(job), &pace);
-    }
+    Tokenize(std::move(job), &pace);
   }
   long_lane_.Done(tenant, large);
-  if (goes_on) long_lane_.Push(std::move(job));
+}
+
+void EncodePool::RenderInSlices(Job job) {
+  const std::string tenant = job.tenant();
+  bool is_rendered = false;
+  {
+    LongTextPace pace(*this, *job.request);
+    is_rendered = RenderText(&job, &pace);
+  }
+  long_lane_.Done(tenant, /*large=*/false);
+  if (is_rendered) long_lane_.Push(std::move(job));  // its text may be large
 }
 
 void EncodePool::Sweep(Lane* lane) {

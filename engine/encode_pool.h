@@ -118,6 +118,7 @@ class EncodePool {
   void Sweep(Lane* lane);
   void Render(Job job);
   void WorkInSlices(Job job);
+  void RenderInSlices(Job job);
   // False: it has ended, with its reason.
   bool RenderText(Job* job, EncodePace* pace);
   void Tokenize(Job job, EncodePace* pace);

@@ -50,7 +50,7 @@ class EncodePoolChatTest : public ::testing::Test {
           return false;
         });
   }
-  ~EncodePoolChatTest() override { pool_->Stop(); }
+  void TearDown() override { pool_->Stop(); }
 
   std::unique_ptr<EncodedRequest> Make(uint64_t number, size_t messages,
                                        const std::string& content) {

@@ -36,12 +36,12 @@ const Crowd kCrowds[] = {
      100'000, 1},
     {"EachItsOwnPrompt",
      [](WaitingEntry* entry, int32_t number) {
-       entry->next_chunk_key = static_cast<uint64_t>(1 + number);
+       entry->next_chunk_key = static_cast<uint64_t>(number) + 1;
      },
      nullptr, 60, 100'000, 60},
     {"AHundredNewPrompts",
      [](WaitingEntry* entry, int32_t number) {
-       entry->next_chunk_key = static_cast<uint64_t>(1 + number / 100);
+       entry->next_chunk_key = static_cast<uint64_t>(number / 100) + 1;
      },
      nullptr, 60, 100'000, std::nullopt},
     {"SharingWithRunning",
@@ -81,7 +81,7 @@ TEST_P(TenThousandWaitTest, PlansInTime) {
         s.running.push_back(Decoding(id, 64 * 20, 80));
         s.running.back().tenant = tenant_of(id);
         if (crowd.running) crowd.running(&s.running.back(), static_cast<int32_t>(id) - 1);
-        const auto runs = static_cast<size_t>(s.running.back().shared_run + 1);
+        const auto runs = static_cast<size_t>(s.running.back().shared_run) + 1;  // of -1, none: 0
         if (runs > s.shared_runs.size()) s.shared_runs.push_back({.chunks = 40, .parent = -1});
         if (runs > 0) ++s.shared_runs[runs - 1].holders;
       }

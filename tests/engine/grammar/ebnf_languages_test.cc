@@ -74,10 +74,7 @@ castle  ::= "O-O" "-O"?
       {R"ebnf(root ::= item+
 item ::= "- " [^\r\n\x0b\x0c\x85\u2028\u2029]+ "\n")ebnf",
        {"- a\n", "- a b\n- \xC3\xA9\n"},
-       {"", "- \n", "- a",
-        "- a\xE2\x80\xA8"
-        "b\n",
-        "- a\xC2\x85\n"}},
+       {"", "- \n", "- a", "- a\u2028b\n", "- a\xC2\x85\n"}},
       // A programming language: alternatives on lines of their own, names without space before (.
       {R"ebnf(root ::= (declaration)*
 declaration ::= type name "(" parameter? ")" "{" statement* "}"
