@@ -47,4 +47,25 @@ void DrawCounted(const Counted& counted, NodeId from, NodeId to, GrammarBuilder*
   if (!counted.max.has_value()) builder->AddSkip(node, missing.back());
 }
 
+void DrawRepeated(const std::function<void(NodeId from, NodeId to)>& draw_one, bool is_one_edge,
+                  int min, std::optional<int> max, NodeId from, NodeId to,
+                  GrammarBuilder* builder) {
+  constexpr int kMostCopies = 16;
+  Counted counted{.draw_one = draw_one, .min = min, .max = max};
+  if (max.value_or(min) > kMostCopies && !is_one_edge) {
+    const RuleId rule = builder->AddRule();
+    draw_one(builder->begin(rule), builder->end(rule));
+    counted.draw_one = [builder, rule](NodeId begin, NodeId end) {
+      builder->AddCall(begin, rule, end);
+    };
+  }
+  counted.draw_any_number = [&counted, to, builder] {
+    const NodeId any = builder->AddNode(builder->rule_of(to));
+    counted.draw_one(any, any);
+    builder->AddSkip(any, to);
+    return any;
+  };
+  DrawCounted(counted, from, to, builder);
+}
+
 }  // namespace refrain::engine

@@ -24,6 +24,11 @@ struct Counted {
 // twins that stand before any number, or before so many and then any number.
 void DrawCounted(const Counted& counted, NodeId from, NodeId to, GrammarBuilder* builder);
 
+// The same of a part of an expression. Where many are drawn of what takes more than an edge or few,
+// it is drawn once, as a rule that is called.
+void DrawRepeated(const std::function<void(NodeId from, NodeId to)>& draw_one, bool is_one_edge,
+                  int min, std::optional<int> max, NodeId from, NodeId to, GrammarBuilder* builder);
+
 }  // namespace refrain::engine
 
 #endif  // REFRAIN_ENGINE_GRAMMAR_COUNTED_H_

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -16,10 +15,6 @@ namespace refrain::engine {
 namespace {
 
 using Kind = EbnfNode::Kind;
-
-// What is repeated more often than that is drawn once, as a rule that is called, where it takes
-// more than one edge.
-constexpr int kMostCopies = 16;
 
 class EbnfDrawing {
  public:
@@ -99,17 +94,8 @@ class EbnfDrawing {
       return DrawPart(part, from, to);
     }
     if (!node.max.has_value() && node.min <= 1) return DrawLoop(node, from, to);
-    Counted counted;
-    counted.draw_one = DrawerOf(part, node.max.value_or(node.min));
-    counted.min = node.min;
-    counted.max = node.max;
-    counted.draw_any_number = [this, &counted, to] {
-      const NodeId any = builder_.AddNode(builder_.rule_of(to));
-      counted.draw_one(any, any);
-      builder_.AddSkip(any, to);
-      return any;
-    };
-    DrawCounted(counted, from, to, &builder_);
+    DrawRepeated([this, &part](NodeId begin, NodeId end) { DrawPart(part, begin, end); },
+                 IsOneEdge(part), node.min, node.max, from, to, &builder_);
   }
 
   // `*` and `+`, with one copy of the part, so that those in each other do not double it.
@@ -120,14 +106,6 @@ class EbnfDrawing {
     DrawPart(node.parts[0], before, behind);
     if (behind != before) builder_.AddSkip(behind, before);
     builder_.AddSkip(behind, to);
-  }
-
-  std::function<void(NodeId, NodeId)> DrawerOf(const EbnfNode& part, int num_copies) {
-    const auto draw = [this, &part](NodeId from, NodeId to) { DrawPart(part, from, to); };
-    if (num_copies <= kMostCopies || IsOneEdge(part)) return draw;
-    const RuleId rule = builder_.AddRule();
-    draw(builder_.begin(rule), builder_.end(rule));
-    return [this, rule](NodeId from, NodeId to) { builder_.AddCall(from, rule, to); };
   }
 
   // Or few of them: a call, a byte, or characters of one byte each.

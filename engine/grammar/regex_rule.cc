@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <iterator>
 #include <optional>
 
@@ -15,10 +14,6 @@ namespace refrain::engine {
 namespace {
 
 using Kind = RegexNode::Kind;
-
-// What is repeated more often than that is drawn once, as a rule that is called, where it takes
-// more than one edge.
-constexpr int kMostCopies = 16;
 
 class RegexDrawing {
  public:
@@ -98,25 +93,8 @@ class RegexDrawing {
       builder_.AddSkip(from, to);
       return;
     }
-    Counted counted;
-    counted.draw_one = DrawerOf(part, max.value_or(node.min));
-    counted.min = node.min;
-    counted.max = max;
-    counted.draw_any_number = [this, &counted, to] {
-      const NodeId any = builder_.AddNode(builder_.rule_of(to));
-      counted.draw_one(any, any);
-      builder_.AddSkip(any, to);
-      return any;
-    };
-    DrawCounted(counted, from, to, &builder_);
-  }
-
-  std::function<void(NodeId, NodeId)> DrawerOf(const RegexNode& part, int num_copies) {
-    const auto draw = [this, &part](NodeId from, NodeId to) { DrawPart(part, from, to); };
-    if (num_copies <= kMostCopies || IsOneByte(part)) return draw;
-    const RuleId rule = builder_.AddRule();
-    draw(builder_.begin(rule), builder_.end(rule));
-    return [this, rule](NodeId from, NodeId to) { builder_.AddCall(from, rule, to); };
+    DrawRepeated([this, &part](NodeId begin, NodeId end) { DrawPart(part, begin, end); },
+                 IsOneByte(part), node.min, max, from, to, &builder_);
   }
 
   // Whether each of its characters is one byte, and few edges have all of them.

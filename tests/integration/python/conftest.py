@@ -3,6 +3,7 @@
     .venv/bin/pytest tests/integration/python --refraind PATH --model PATH
 """
 
+import json
 import os
 import pathlib
 import re
@@ -164,3 +165,19 @@ def http(daemon):
 @pytest.fixture(scope="session")
 def model_id(daemon):
     return httpx.get(f"{daemon.url}/v1/models").json()["data"][0]["id"]
+
+
+@pytest.fixture(scope="session")
+def ask_grammars(request):
+    """Asks for samples of grammars, and whether they take texts; see grammar_samples."""
+    binary = request.config.getoption("--refraind")
+    if not binary:
+        pytest.fail("--refraind is needed: grammar_samples is found beside it")
+    tool = pathlib.Path(binary).absolute().parents[1] / "tests/engine/grammar/grammar_samples"
+
+    def answers(questions: list[dict]) -> list[dict]:
+        lines = "".join(json.dumps(question) + "\n" for question in questions)
+        done = subprocess.run([tool], input=lines.encode(), stdout=subprocess.PIPE, check=True)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return answers

@@ -1,10 +1,7 @@
 """Grammars in EBNF, against XGrammar's reading of them, if it is installed: it is none of the
 requirements, as it wants PyTorch."""
 
-import json
-import pathlib
 import random
-import subprocess
 
 import pytest
 
@@ -64,26 +61,10 @@ class RandomGrammar:
             for _ in range(10)]
 
 
-@pytest.fixture(scope="module")
-def ask(request):
-    """Samples of grammars, and whether they take texts; see grammar_samples."""
-    binary = request.config.getoption("--refraind")
-    if not binary:
-        pytest.fail("--refraind is needed: grammar_samples is found beside it")
-    tool = pathlib.Path(binary).absolute().parents[1] / "tests/engine/grammar/grammar_samples"
-
-    def answers(questions: list[dict]) -> list[dict]:
-        lines = "".join(json.dumps(question) + "\n" for question in questions)
-        done = subprocess.run([tool], input=lines.encode(), stdout=subprocess.PIPE, check=True)
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    return answers
-
-
-def test_xgrammar_takes_the_same_texts(ask):
+def test_xgrammar_takes_the_same_texts(ask_grammars):
     grammars = [RandomGrammar(seed) for seed in range(GRAMMARS)]
     texts = [grammar.texts() for grammar in grammars]
-    answers = ask([{"grammar": grammar.text, "samples": 3, "texts": some}
+    answers = ask_grammars([{"grammar": grammar.text, "samples": 3, "texts": some}
                    for grammar, some in zip(grammars, texts)])
     compared = taken = 0
     for grammar, some, answer in zip(grammars, texts, answers):
