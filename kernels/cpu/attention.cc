@@ -205,6 +205,7 @@ class Call {
     a.any_row_count = args_.reproducible;
     a.pieces = PieceOf(slot, begin);
     a.pieces_end = pieces.data() + pieces.size();
+    a.ahead_to_first_level = kernels_.ahead_to_first_level;
     a.head_offset = HeadOffset(kv_head);
     a.segment_begin = segment_begin;
     a.begin = begin;
@@ -281,9 +282,7 @@ class Call {
   const int64_t o_stride_;
 };
 
-}  // namespace
-
-AttentionKernels AttentionKernelsOf(Isa isa) {
+AttentionKernels KernelsOfLevel(Isa isa) {
   switch (isa) {
     case Isa::kPortable:
       break;
@@ -302,6 +301,14 @@ AttentionKernels AttentionKernelsOf(Isa isa) {
   return PortableAttentionKernels();
 }
 
+}  // namespace
+
+AttentionKernels AttentionKernelsOf(Isa isa) {
+  static const bool ahead_to_first_level = NearestFastCache(ThisProcessor()) == CacheLevel::kFirst;
+  AttentionKernels kernels = KernelsOfLevel(isa);
+  kernels.ahead_to_first_level = ahead_to_first_level;
+  return kernels;
+}
 AttentionScratch::AttentionScratch() : state_(std::make_unique<State>()) {}
 AttentionScratch::~AttentionScratch() = default;
 

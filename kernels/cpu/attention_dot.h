@@ -14,6 +14,7 @@
 #include "kernels/cpu/attention_pieces.h"
 #include "kernels/cpu/attention_softmax.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/prefetch.h"
 #include "kernels/cpu/simd_avx512.h"
 #include "kernels/cpu/simd_math.h"
 
@@ -64,17 +65,14 @@ class AttentionDot {
  public:
   static void Segment(const SegmentArgs& a) {
     RoundQueries(a);
-    const bool few = a.num_rows <= R;
-    if (few) {
-      LinesAhead ahead(a);
-      ScoresOfFew(a, ahead);
-      Softmax(a);
-      ValuesOfFew(a, ahead);
-      ahead.AskForRest();
-    } else {
+    if (a.num_rows > R) {
       ScoresOfMany(a);
       Softmax(a);
       ValuesOfMany(a);
+    } else if (a.ahead_to_first_level) {
+      FewRows<FirstLevelCache>(a);
+    } else {
+      FewRows<SecondLevelCache>(a);
     }
   }
 
@@ -102,11 +100,7 @@ class AttentionDot {
   static constexpr int V = Avx512::kTileVectors;
 
   template <int A, int B>
-  using ScoreFew = DotTile<I, LinesAhead::Reader<uint32_t>, true, A, B>;
-  template <int A, int B>
   using ScoreMany = DotTile<I, FetchEvenly, true, A, B>;
-  template <int A, int B>
-  using ValueFew = DotTile<I, LinesAhead::Reader<uint32_t>, false, A, B>;
   template <int A, int B>
   using ValueMany = DotTile<I, FetchEvenly, false, A, B>;
   template <int A, int B>
@@ -134,21 +128,42 @@ class AttentionDot {
 
   // Asks for o of the rows [row, row + rows) while there is still something to compute: what waits
   // between the phases was last read by other threads, and stores that miss fill the store buffer.
-  static void AskForOutput(const SegmentArgs& a, int row, int rows) {
+  [[gnu::always_inline]] static void AskForOutput(const SegmentArgs& a, int row, int rows) {
     float* const o = a.o + row * a.o_stride;
-    for (int64_t i = 0; i < rows * a.o_stride; i += 16) __builtin_prefetch(o + i, 1);
+    for (int64_t i = 0; i < rows * a.o_stride; i += 16) PrefetchToWrite(o + i);
   }
 
+  // `Cache` is asked for what is read soon.
+  template <class Cache>
+  static void FewRows(const SegmentArgs& a) {
+    LinesAheadTo<Cache> ahead(a);
+    ScoresOfFew(a, ahead);
+    Softmax(a);
+    ValuesOfFew(a, ahead);
+    ahead.AskForRest();
+  }
+
+  // The tiles of few rows.
+  template <class Cache>
+  struct Few {
+    using Reader = typename LinesAheadTo<Cache>::template Reader<uint32_t>;
+    template <int A, int B>
+    using Score = DotTile<I, Reader, true, A, B>;
+    template <int A, int B>
+    using Value = DotTile<I, Reader, false, A, B>;
+  };
+
   // Piece by piece, in place: memory is the limit.
-  static void ScoresOfFew(const SegmentArgs& a, LinesAhead& ahead) {
+  template <class Cache>
+  static void ScoresOfFew(const SegmentArgs& a, LinesAheadTo<Cache>& ahead) {
     ForPieces(a, a.begin, a.hi, [&](const KeyPiece& piece, int token, int32_t key, int count) {
       const std::byte* const k = piece.k + a.head_offset;
       for (int i = 0; i < count; i += 16 * V) {
-        Dispatch<ScoreFew>(a.num_rows, Least(V, DivideUp(count - i, 16)), Queries(a, 0),
-                           int64_t{QueryStride(a)}, a.head_dim / 2,
-                           PairMatrix{Pairs(k) + token + i, a.chunk_tokens},
-                           a.scores + (key + i - a.segment_begin), int64_t{kScoreStride},
-                           ahead.reader<uint32_t>());
+        Dispatch<Few<Cache>::template Score>(
+            a.num_rows, Least(V, DivideUp(count - i, 16)), Queries(a, 0), int64_t{QueryStride(a)},
+            a.head_dim / 2, PairMatrix{Pairs(k) + token + i, a.chunk_tokens},
+            a.scores + (key + i - a.segment_begin), int64_t{kScoreStride},
+            ahead.template reader<uint32_t>());
       }
     });
   }
@@ -171,7 +186,8 @@ class AttentionDot {
   }
 
   // Stretches of pairs that lie in place, and what is between them gathered.
-  static void ValuesOfFew(const SegmentArgs& a, LinesAhead& ahead) {
+  template <class Cache>
+  static void ValuesOfFew(const SegmentArgs& a, LinesAheadTo<Cache>& ahead) {
     for (int64_t i = 0; i < a.num_rows * a.o_stride; i += 16) {
       _mm512_storeu_ps(a.o + i, _mm512_setzero_ps());
     }
@@ -188,9 +204,10 @@ class AttentionDot {
         values = {copy, a.o_stride};
       }
       for (int i = 0; i < a.head_dim; i += 16 * V) {
-        Dispatch<ValueFew>(a.num_rows, Least(V, DivideUp(a.head_dim - i, 16)), Weights(a, 0, begin),
-                           int64_t{kScoreStride}, pairs, PairMatrix{values.p + i, values.stride},
-                           a.o + i, a.o_stride, ahead.reader<uint32_t>());
+        Dispatch<Few<Cache>::template Value>(a.num_rows, Least(V, DivideUp(a.head_dim - i, 16)),
+                                             Weights(a, 0, begin), int64_t{kScoreStride}, pairs,
+                                             PairMatrix{values.p + i, values.stride}, a.o + i,
+                                             a.o_stride, ahead.template reader<uint32_t>());
       }
       begin += 2 * pairs;
     }

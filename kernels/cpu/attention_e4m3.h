@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention_kernels.h"
+#include "kernels/cpu/prefetch.h"
 
 // E4M3 to bf16 over a level's vector type S. Include only from files that are compiled for one
 // level.
@@ -18,7 +19,7 @@ struct AttentionE4m3 {
       const uint8_t* const odd = a.odd + row * a.stride;
       uint32_t* const out = a.out + row * a.out_stride;
       for (int64_t i = 0; i < a.stride; i += 64) {
-        __builtin_prefetch(a.ahead + row * a.stride + i, 0, 2);
+        PrefetchToSecondLevel(a.ahead + row * a.stride + i);
       }
       for (int i = 0; i < whole; i += L) S::StoreE4m3Pairs(out + i, even + i, odd + i);
       if (whole < a.count) WidenRest(even + whole, odd + whole, a.count - whole, out + whole);

@@ -61,10 +61,12 @@ struct SegmentArgs {
   const KeyPiece* pieces;      // from the one that holds key `begin` on
   const KeyPiece* pieces_end;  // what lies from `hi` on is fetched into the cache, not used
   KeyPiece behind;             // and this behind all pieces, as if of this KV head; k may be null
-  size_t head_offset;          // bytes from what the pieces point to, to this layer and KV head
-  int32_t segment_begin;       // scores are kept by key index minus this
-  int32_t begin;               // first key that is read
-  int32_t hi;                  // behind the last key that any row sees
+  bool ahead_to_first_level;  // whether few rows had better ask the first-level cache for what they
+                              // read soon, not the second
+  size_t head_offset;         // bytes from what the pieces point to, to this layer and KV head
+  int32_t segment_begin;      // scores are kept by key index minus this
+  int32_t begin;              // first key that is read
+  int32_t hi;                 // behind the last key that any row sees
   // rows
   const float* q;  // [num_rows, q_stride], scaled so that scores are in units of ln 2
   int64_t q_stride;
@@ -99,8 +101,9 @@ struct E4m3Rows {
 
 // In these states m is in units of ln 2, as the scores are: a weight is 2^(s - m).
 struct AttentionKernels {
-  bool uses_pairs;      // asks for q_pairs and v_pairs
-  bool shares_by_keys;  // AttentionTasks::Plan's argument
+  bool uses_pairs;                    // asks for q_pairs and v_pairs
+  bool shares_by_keys;                // AttentionTasks::Plan's argument
+  bool ahead_to_first_level = false;  // SegmentArgs'
   void (*segment)(const SegmentArgs& args);
   // Merges `right` into `left` (SoftmaxState's algebra, with this level's exponential).
   void (*merge)(SoftmaxState& left, float* left_o, const SoftmaxState& right, const float* right_o,

@@ -7,22 +7,20 @@
 
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/attention_pieces.h"
+#include "kernels/cpu/prefetch.h"
 
 // Include only from files that are compiled for one level.
 namespace refrain::kernels::cpu {
 namespace {
 
-// Asks the second-level cache for what a segment of few rows reads in place, line by line in the
+// Asks a near cache for what a segment of few rows reads in place, line by line in the
 // order of reading and one piece's keys ahead: as many lines as are read meanwhile, so that memory
 // always has something to do and is asked for nothing that stays unread in part-full chunks. The
 // hardware does not see that one chunk follows another. Behind the segment's own lines are the keys
 // of the piece that the next segment or task begins with (of at most kTileKeys tokens): those of
 // its own first piece have been asked for likewise.
 //
-// Not the first-level cache, whose misses under way are so few that asking for it kept decoding at
-// two thirds of the read bandwidth (Zen 4).
-//
-// Sink is told each address.
+// Sink is told each address; which cache is the better one, NearestFastCache (isa.h) says.
 template <class Sink>
 class LinesAheadTo {
  public:
@@ -46,7 +44,7 @@ class LinesAheadTo {
     Share(const char* p, int64_t step) : p_(p), step_(step) {}
 
     template <int kElements>
-    void Ask(int i) const {
+    [[gnu::always_inline]] void Ask(int i) const {
       constexpr int kLines = (kElements * static_cast<int>(sizeof(E)) + 63) / 64;
 #pragma GCC unroll 8
       for (int j = 0; j < kLines; ++j) Sink::Ask(p_ + i * step_ + int64_t{j} * 64);
@@ -187,8 +185,11 @@ class LinesAheadTo {
   const char* row_ = nullptr;
 };
 
+struct FirstLevelCache {
+  [[gnu::always_inline]] static void Ask(const char* line) { PrefetchToFirstLevel(line); }
+};
 struct SecondLevelCache {
-  static void Ask(const char* line) { __builtin_prefetch(line, 0, 2); }
+  [[gnu::always_inline]] static void Ask(const char* line) { PrefetchToSecondLevel(line); }
 };
 using LinesAhead = LinesAheadTo<SecondLevelCache>;
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/prefetch.h"
+
 // The two matrix products of attention on register tiles, over a level's vector type S. R query
 // rows x V vectors of accumulators. Include only from files that are compiled for one level.
 namespace refrain::kernels::cpu {
@@ -25,10 +27,10 @@ struct FetchEvenly {
   }
 
   template <int Elements>
-  void Ask(int i) const {
-    __builtin_prefetch(p + i * step, 0, 2);
+  [[gnu::always_inline]] void Ask(int i) const {
+    PrefetchToSecondLevel(p + i * step);
     for (int64_t j = 64; __builtin_expect(j < step, 0); j += 64) {
-      __builtin_prefetch(p + i * step + j, 0, 2);
+      PrefetchToSecondLevel(p + i * step + j);
     }
   }
 };

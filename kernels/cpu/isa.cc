@@ -84,6 +84,12 @@ std::string Vendor() {
   return vendor;
 }
 
+int Family() {
+  const uint32_t signature = Cpuid(1, 0).a;
+  const uint32_t family = signature >> 8 & 0xf;
+  return static_cast<int>(family == 0xf ? family + (signature >> 20 & 0xff) : family);
+}
+
 }  // namespace
 
 Isa DetectIsa() {
@@ -96,7 +102,13 @@ bool HasVexVnni() {
   return has;
 }
 
-Processor ThisProcessor() { return {DetectIsa(), Vendor()}; }
+Processor ThisProcessor() { return {DetectIsa(), Vendor(), Family()}; }
+
+CacheLevel NearestFastCache(const Processor& processor) {
+  constexpr int kZen5 = 0x1a;
+  const bool first = processor.vendor == "AuthenticAMD" && processor.family >= kZen5;
+  return first ? CacheLevel::kFirst : CacheLevel::kSecond;
+}
 
 Isa FastestIsa(Isa best, std::string_view vendor) {
   const bool slow_dot_products = best == Isa::kAvx512Bf16 && vendor == "GenuineIntel";

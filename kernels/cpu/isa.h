@@ -46,8 +46,17 @@ bool HasVexVnni();
 struct Processor {
   Isa best = Isa::kPortable;  // level that it and the operating system can run
   std::string vendor;         // as CPUID gives it: "GenuineIntel", "AuthenticAMD"
+  int family = 0;             // the displayed one, extended family added
 };
 Processor ThisProcessor();
+
+// Which cache is asked for what few rows read from memory soon.
+enum class CacheLevel : uint8_t { kFirst, kSecond };
+
+// The second one's misses under way are more, and on Zen 4 asking the first one kept decoding at
+// two thirds of the bandwidth. Zen 5 brings as much into its first one, where reading finds it
+// sooner (docs/results/attention-zen5.md).
+CacheLevel NearestFastCache(const Processor& processor);
 
 // The level that "auto" takes of those up to `best`; `vendor` as CPUID gives it.
 // Intel's processors take two cycles for 32 products by BF16 dot product, and do 64 by f32

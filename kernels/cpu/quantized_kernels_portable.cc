@@ -1,5 +1,6 @@
 // Plain C++: correct everywhere, and what the other levels are compared with.
 
+#include "kernels/cpu/prefetch.h"
 #include "kernels/cpu/quantized_kernels.h"
 #include "kernels/cpu/quantized_kernels_inl.h"
 
@@ -148,8 +149,8 @@ struct Vectors {
     for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(x[i]);
   }
   static F PowerOfTwo(I i) { return (F)((i + 127) << 23); }
-  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
-  static void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1); }
+  [[gnu::always_inline]] static void Prefetch(const void* p) { PrefetchToSecondLevel(p); }
+  [[gnu::always_inline]] static void PrefetchToWrite(const void* p) { cpu::PrefetchToWrite(p); }
 };
 
 }  // namespace

@@ -130,7 +130,8 @@ inline constexpr int kRowsAhead = 3;
 // threads have read what was there: each line must be taken from them, which alone takes longer
 // than to fill it.
 template <class V, int kDigits>
-inline void AskForRowAhead(int64_t blocks, int64_t block, const FixedRowOut& out) {
+[[gnu::always_inline]] inline void AskForRowAhead(int64_t blocks, int64_t block,
+                                                  const FixedRowOut& out) {
   const int64_t next = kRowsAhead * blocks + block;
   const int8_t* const digits = out.digits + next * kDigits * kBlockK;
   for (int i = 0; i < 4 * kDigits * kBlockK; i += 64) V::PrefetchToWrite(digits + i);

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/prefetch.h"
+
 namespace refrain::kernels::cpu {
 namespace {
 
@@ -141,8 +143,8 @@ struct Avx2Vectors {
   static F PowerOfTwo(I i) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(Add32(i, _mm256_set1_epi32(127)), 23));
   }
-  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
-  static void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1); }
+  [[gnu::always_inline]] static void Prefetch(const void* p) { PrefetchToSecondLevel(p); }
+  [[gnu::always_inline]] static void PrefetchToWrite(const void* p) { cpu::PrefetchToWrite(p); }
 };
 
 }  // namespace

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/prefetch.h"
+
 namespace refrain::kernels::cpu {
 namespace {
 
@@ -116,8 +118,8 @@ struct Avx512Vectors {
   static F PowerOfTwo(I i) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(Add32(i, _mm512_set1_epi32(127)), 23));
   }
-  static void Prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
-  static void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1); }
+  [[gnu::always_inline]] static void Prefetch(const void* p) { PrefetchToSecondLevel(p); }
+  [[gnu::always_inline]] static void PrefetchToWrite(const void* p) { cpu::PrefetchToWrite(p); }
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/prefetch.h"
 #include "kernels/cpu/tile_blocks_inl.h"
 #include "kernels/cpu/tile_kernels.h"
 
@@ -87,7 +88,7 @@ class PanelProduct {
       const int64_t from = at + step * kTileElements;
       LoadX<kHalves>(x_.high + from, half);
       for (int line = 0; line < lines.lines; ++line, lines.p += 64) {
-        __builtin_prefetch(lines.p, 0, 2);
+        PrefetchToSecondLevel(lines.p);
       }
       if constexpr (kExact) {
         LoadW<kPanels>(w_.low + i);

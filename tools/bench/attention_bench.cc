@@ -55,13 +55,15 @@ constexpr AttentionModel kModels[] = {{"32/32 d=128", 32, 32, 128},
                                       {"32/4 d=64", 32, 4, 64}};
 constexpr const char* kUsage =
     R"(attention_bench [--suite NAMES] [--kv TYPES] [--prompts LENGTHS] [--filter TEXT] [--pairs N]
-                [--pool-gb GB] [--window TOKENS] [--reproducible] [--threads N] [--isa LEVEL]
+                [--pool-gb GB] [--window TOKENS] [--layers N] [--reproducible] [--threads N] [--isa LEVEL]
                 [--cpu-time] [--json FILE] [--csv FILE]
 
 Lists have commas. Suites: decode, prefill, grid, completion, batch; types: f16, bf16, f32, fp8_e4m3
 (all but the last, where none is named).
 --filter: cases whose "SUITE MODEL TYPE" holds the text, such as "grid 9/3 d=64 f16".
 --window: rows of the suite decode see so many tokens (the other suites have no window).
+--layers: chunks of the suite decode are as far apart as in a cache of N layers, of which one is read
+(default 1: they lie one behind the other).
 --cpu-time measures the CPU time of the process: for a busy machine, with --threads 1.
 )";
 constexpr const char* kSuites[] = {"decode", "prefill", "grid", "completion", "batch"};
@@ -83,6 +85,7 @@ struct Options {
   int pairs = 20;
   double pool_gb = 3.5;
   int window = 0;  // 0: none
+  int layers = 1;
 };
 
 // Of one call.
@@ -263,7 +266,7 @@ class Bench {
             const double bytes = 1.0 * slots * keys * static_cast<double>(model.KvElements()) *
                                  kernels::Traits(kv).block_bytes;
             if (bytes > options_.pool_gb * 1e9 / 4) continue;  // the grid has the large ones
-            const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks));
+            const RandomKv memory(model, kv, shape.NumChunks(Sharing::kOwnChunks), options_.layers);
             AttentionWorkload work(model, memory, shape, Sharing::kOwnChunks);
             const auto [seconds, least] = Time(work, shape, {})[0];
             std::printf("| %s %s | %d | %d | %.1f (%.1f) | %.1f | %.0f%% |\n", model.name,
@@ -373,6 +376,8 @@ bool Parse(const std::string& flag, const std::string& value, Options& out) {
   if (flag == "--pool-gb") return absl::SimpleAtod(value, &out.pool_gb) && out.pool_gb > 0;
   if (flag == "--window")
     return absl::SimpleAtoi(value, &out.window) && out.window > 0 && out.window <= 1 << 20;
+  if (flag == "--layers")
+    return absl::SimpleAtoi(value, &out.layers) && out.layers > 0 && out.layers <= 16;
   if (flag == "--threads") return absl::SimpleAtoi(value, &out.threads);
   if (flag == "--isa") return !(out.isa = value).empty();
   if (flag == "--filter") return !(out.filter = value).empty();

@@ -48,7 +48,7 @@ void FillRandom(std::byte* to, size_t bytes, DType dtype) {
 
 }  // namespace
 
-RandomKv::RandomKv(const AttentionModel& model, DType dtype, int64_t num_chunks)
+RandomKv::RandomKv(const AttentionModel& model, DType dtype, int64_t num_chunks, int layers)
     : num_chunks_(num_chunks) {
   view_.dtype = dtype;
   view_.packing = kernels::HostPackingOf(dtype);
@@ -57,7 +57,8 @@ RandomKv::RandomKv(const AttentionModel& model, DType dtype, int64_t num_chunks)
   view_.head_dim = model.head_dim;
   view_.head_bytes = size_t{kBenchChunkTokens} * model.head_dim * Traits(dtype).block_bytes;
   view_.v_offset_bytes = model.num_kv_heads * view_.head_bytes;
-  view_.layer_bytes = view_.chunk_bytes = (2 * view_.v_offset_bytes + 4095) / 4096 * 4096;
+  view_.layer_bytes = (2 * view_.v_offset_bytes + 4095) / 4096 * 4096;
+  view_.chunk_bytes = layers * view_.layer_bytes;
   static kernels::HostDevice device;
   auto memory = device.Allocate(num_chunks * view_.chunk_bytes, /*huge_pages=*/true);
   if (!memory.ok()) {

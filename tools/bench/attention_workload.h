@@ -20,11 +20,11 @@ struct AttentionModel {
 
 inline constexpr int kBenchChunkTokens = 64;
 
-// A pool of chunks of one layer, filled with random values, on huge pages. Not thread-safe. A
+// A pool of chunks of `layers` layers, filled with random values, on huge pages. Not thread-safe. A
 // benchmark that gets no memory ends the program with a message.
 class RandomKv {
  public:
-  RandomKv(const AttentionModel& model, kernels::DType dtype, int64_t num_chunks);
+  RandomKv(const AttentionModel& model, kernels::DType dtype, int64_t num_chunks, int layers = 1);
 
   const kernels::KvPoolView& view() const { return view_; }
   int64_t num_chunks() const { return num_chunks_; }

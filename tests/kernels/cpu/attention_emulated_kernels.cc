@@ -52,12 +52,14 @@ AttentionKernels EmulatedVnniAttentionKernels() {
 AttentionKernels EmulatedBf16AttentionKernels() {
   AttentionKernels kernels = EmulatedVnniAttentionKernels();
   kernels.segment = SegmentByDot;
+  kernels.ahead_to_first_level = true;  // the other cache is the hardware's, on most machines
   return kernels;
 }
 
 AttentionKernels EmulatedAmxAttentionKernels() {
   AttentionKernels kernels = EmulatedBf16AttentionKernels();
   kernels.segment = SegmentByTiles;
+  kernels.ahead_to_first_level = false;
   kernels.shares_by_keys = true;
   return kernels;
 }

@@ -86,6 +86,27 @@ TEST(IsaTest, KnowsTheVendor) {
   }
 }
 
+TEST(IsaTest, KnowsTheFamilyAsTheKernelShowsIt) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.rfind("cpu family", 0) != 0) continue;
+    EXPECT_EQ(ThisProcessor().family, std::stoi(line.substr(line.find(':') + 1)));
+    return;
+  }
+  GTEST_SKIP() << "the kernel shows no family";
+}
+
+TEST(IsaTest, AsksTheFirstLevelCacheWhereItBringsInAsMuch) {
+  const auto cache = [](const char* vendor, int family) {
+    return NearestFastCache({Isa::kAvx512Bf16, vendor, family});
+  };
+  EXPECT_EQ(cache("AuthenticAMD", 0x19), CacheLevel::kSecond);  // Zen 3 and 4
+  EXPECT_EQ(cache("AuthenticAMD", 0x1a), CacheLevel::kFirst);   // Zen 5
+  EXPECT_EQ(cache("GenuineIntel", 6), CacheLevel::kSecond);
+  EXPECT_EQ(cache("GenuineIntel", 0x1a), CacheLevel::kSecond);
+  EXPECT_EQ(NearestFastCache({}), CacheLevel::kSecond);
+}
+
 TEST(IsaTest, NamesTheValidLevelsWhenAskedForAnother) {
   const absl::Status status = ResolveIsa("sse9").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
