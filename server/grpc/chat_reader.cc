@@ -33,7 +33,7 @@ void AddJson(const std::string& text, const char* field, Json* object, const cha
 // The field that became the member `param` of the JSON that the reader of HTTP's messages sees.
 // JSON is one field, whatever is wrong inside of it.
 std::string FieldOf(std::string_view param) {
-  for (const std::string_view name : {"tools", "chat_template_kwargs", "tool_calls"}) {
+  for (const std::string_view name : {"tools", "chat_template_kwargs", "tool_calls", "documents"}) {
     const size_t begin = param.starts_with(name) ? 0 : param.find(Concat(".", name));
     if (begin == std::string_view::npos) continue;
     const size_t end = param.find(name, begin) + name.size();
@@ -90,6 +90,8 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, GenerationRequest* o
   AddJson(in.tools_json(), "tools_json", &body, "tools", &all, complaint);
   AddJson(in.chat_template_kwargs_json(), "chat_template_kwargs_json", &body,
           "chat_template_kwargs", &all, complaint);
+  AddJson(in.documents_json(), "documents_json", &body, "documents", &all, complaint);
+  if (!in.reasoning_effort().empty()) body["reasoning_effort"] = in.reasoning_effort();
   engine::ChatPrompt prompt;
   prompt.continue_final_message = in.continue_final_message();
   prompt.input.add_generation_prompt =

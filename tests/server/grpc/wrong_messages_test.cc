@@ -74,6 +74,17 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
          *r = ToolCalls("[]");
          r->mutable_chat()->set_chat_template_kwargs_json("[]");
        }},
+      {"chat.documents_json", [](auto* r) { r->mutable_chat()->set_documents_json("{"); }},
+      {"chat.documents_json",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_documents_json(R"({"text":"one"})");
+       }},
+      {"chat.documents_json",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_documents_json(R"(["one"])");
+       }},
       {"chat.continue_final_message",
        [](auto* r) {
          r->mutable_chat()->set_continue_final_message(true);

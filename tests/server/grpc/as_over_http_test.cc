@@ -1,0 +1,108 @@
+// Requests that say the same in the messages of the gRPC API and in a body over HTTP are the same.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "engine/chat_prompt.h"
+#include "engine/text/chat_template.h"
+#include "server/concat.h"
+#include "server/grpc/request_reader.h"
+#include "server/openai/protocol.h"
+#include "server/status_mapping.h"
+#include "tests/server/grpc/text_request.h"
+
+namespace refrain::server::rpc {
+namespace {
+
+// Everything that a template can be told beside the messages.
+constexpr char kTemplate[] =
+    "{{ messages[0].content }} documents={{ documents | tojson }} "
+    "effort={{ reasoning_effort | default('-') }} thinks={{ enable_thinking | default('-') }}";
+
+std::string PromptOf(const absl::StatusOr<engine::Request>& request) {
+  if (!request.ok()) {
+    const ApiError error = ApiErrorFromStatus(request.status());
+    return Concat("'", error.param.value_or("(none)"), "': ", error.message);
+  }
+  const auto chat_template = engine::ChatTemplate::Create(kTemplate, "", "");
+  EXPECT_TRUE(chat_template.ok()) << chat_template.status();
+  const auto rendered =
+      engine::RenderChatPrompt(**chat_template, std::get<engine::ChatPrompt>(request->prompt));
+  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  return rendered.ok() ? rendered->text : "";
+}
+
+// Of a conversation of "hi" with these members.
+std::string PromptOverHttp(const std::string& members) {
+  auto call = openai::ParseGenerationCall(
+      openai::Endpoint::kChatCompletions,
+      R"({"messages":[{"role":"user","content":"hi"}])" + members + "}", kLimits);
+  return PromptOf(call.ok() ? absl::StatusOr<engine::Request>(call->first()) : call.status());
+}
+
+std::string Prompt(v1::ChatPrompt chat) {
+  v1::ChatRequest request;
+  *request.mutable_chat() = std::move(chat);
+  auto* const message = request.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("hi");
+  const auto read = ReadChat(request, kLimits);
+  return PromptOf(read.ok() ? absl::StatusOr<engine::Request>(read->request) : read.status());
+}
+
+TEST(AsOverHttp, TheTemplateIsToldOfDocumentsAndEffort) {
+  v1::ChatPrompt chat;
+  EXPECT_EQ(Prompt(chat), "hi documents=null effort=- thinks=-");
+  chat.set_documents_json(R"([{"title":"Bees","text":"They dance."},{}])");
+  const std::string documents = R"(,"documents":[{"title":"Bees","text":"They dance."},{}])";
+  EXPECT_EQ(Prompt(chat),
+            R"(hi documents=[{"title": "Bees", "text": "They dance."}, {}] effort=- thinks=-)");
+  EXPECT_EQ(Prompt(chat), PromptOverHttp(documents));
+  for (const std::string effort : {"high", "none", ""}) {
+    chat.set_reasoning_effort(effort);
+    EXPECT_EQ(Prompt(chat), PromptOverHttp(documents + R"(,"reasoning_effort":")" + effort + "\""));
+  }
+}
+
+TEST(AsOverHttp, OtherVariablesOfTheTemplateStandAboveThem) {
+  v1::ChatPrompt chat;
+  chat.set_documents_json("[{}]");
+  chat.set_reasoning_effort("none");
+  chat.set_chat_template_kwargs_json(R"({"documents":[],"enable_thinking":true})");
+  EXPECT_EQ(Prompt(chat), "hi documents=[] effort=none thinks=True");
+  EXPECT_EQ(Prompt(chat), PromptOverHttp(R"(,"documents":[{}],"reasoning_effort":"none",)"
+                                         R"("chat_template_kwargs":)"
+                                         R"({"documents":[],"enable_thinking":true})"));
+}
+
+// Who warms a prompt says of it what its requests will say.
+TEST(AsOverHttp, APromptToBeWarmedIsTheOneOfItsRequests) {
+  v1::ChatPrompt chat;
+  chat.set_documents_json(R"([{"text":"long"}])");
+  chat.set_reasoning_effort("low");
+  v1::CachedPrompt cached;
+  *cached.mutable_chat() = chat;
+  auto* const message = cached.mutable_chat()->add_messages();
+  message->set_role("user");
+  message->set_content("hi");
+  EXPECT_EQ(PromptOf(ReadCachedPrompt(cached, kLimits)), Prompt(chat));
+  EXPECT_EQ(Prompt(chat), R"(hi documents=[{"text": "long"}] effort=low thinks=True)");
+}
+
+TEST(AsOverHttp, DocumentsAreRefusedInTheSameWords) {
+  for (const std::string wrong : {"{}", "[1]", "[{},null]", "5"}) {
+    v1::ChatPrompt chat;
+    chat.set_documents_json(wrong);
+    std::string expected = PromptOverHttp(R"(,"documents":)" + wrong);
+    ASSERT_EQ(expected.find("'documents': "), 0u) << expected;
+    expected.replace(0, sizeof("'documents'") - 1, "'chat.documents_json'");
+    EXPECT_EQ(Prompt(chat), expected);
+  }
+}
+
+}  // namespace
+}  // namespace refrain::server::rpc
