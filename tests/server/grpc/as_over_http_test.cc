@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "engine/chat_prompt.h"
 #include "engine/text/chat_template.h"
@@ -101,6 +103,45 @@ TEST(AsOverHttp, DocumentsAreRefusedInTheSameWords) {
     ASSERT_EQ(expected.find("'documents': "), 0u) << expected;
     expected.replace(0, sizeof("'documents'") - 1, "'chat.documents_json'");
     EXPECT_EQ(Prompt(chat), expected);
+  }
+}
+
+// What is wrong with a field: the refusal behind the field's name, with HTTP's name of the tools.
+std::string ProblemOf(std::string refusal) {
+  const size_t name_end = refusal.find("' ", refusal.find(": '"));
+  EXPECT_NE(name_end, std::string::npos) << refusal;
+  refusal.erase(0, name_end + 2);
+  constexpr std::string_view kTools = "'chat.tools_json'";
+  if (const size_t at = refusal.find(kTools); at != std::string::npos) {
+    refusal.replace(at, kTools.size(), "'tools'");
+  }
+  return refusal;
+}
+
+TEST(AsOverHttp, AllowedToolsAreRefusedInTheSameWords) {
+  const std::string tools = R"([{"function":{"name":"f"}},{"function":{"name":"g"}}])";
+  const std::pair<const char*, std::vector<std::string>> kWrong[] = {
+      {"auto", {"g"}},
+      {"auto", {"g", "h"}},
+      {"required", {"h"}},
+      {"required", std::vector<std::string>(1025, "f")}};
+  for (const auto& [mode, names] : kWrong) {
+    v1::ChatPrompt chat;
+    chat.set_tools_json(tools);
+    chat.set_tool_choice(mode);
+    std::string listed;
+    for (const std::string& name : names) {
+      chat.add_allowed_tools(name);
+      ConcatTo(&listed, listed.empty() ? "" : ",", R"({"type":"function","function":{"name":")",
+               name, R"("}})");
+    }
+    const std::string refusal = Prompt(chat);
+    EXPECT_EQ(refusal.rfind("'chat.allowed_tools': 'allowed_tools' ", 0), 0u) << refusal;
+    EXPECT_EQ(ProblemOf(refusal),
+              ProblemOf(PromptOverHttp(
+                  Concat(R"(,"tools":)", tools,
+                         R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")",
+                         mode, R"(","tools":[)", listed, "]}}"))));
   }
 }
 
