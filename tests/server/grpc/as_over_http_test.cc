@@ -145,5 +145,52 @@ TEST(AsOverHttp, AllowedToolsAreRefusedInTheSameWords) {
   }
 }
 
+// OpenAI's options have three words for the two that there are.
+TEST(AsOverHttp, RetentionSaysAllThatTheCacheOptionsSay) {
+  constexpr char kBreakpoint[] = R"("prompt_cache_breakpoint":{"mode":"explicit"})";
+  const struct {
+    const char* part;     // member of the message's text
+    const char* members;  // of the body
+    v1::PromptCacheRetention retention;
+  } kHints[] = {
+      {"", "", v1::PROMPT_CACHE_RETENTION_UNSPECIFIED},
+      {"", R"("prompt_cache_options":{"mode":"implicit"})", v1::PROMPT_CACHE_RETENTION_UNSPECIFIED},
+      {"", R"("prompt_cache_options":{"ttl":"30m"})", v1::PROMPT_CACHE_RETENTION_24H},
+      {"", R"("prompt_cache_options":{"mode":"implicit","ttl":"1d"})",
+       v1::PROMPT_CACHE_RETENTION_24H},
+      {kBreakpoint, "", v1::PROMPT_CACHE_RETENTION_24H},
+      {kBreakpoint, R"("prompt_cache_options":{"mode":"explicit"})",
+       v1::PROMPT_CACHE_RETENTION_24H},
+      {"", R"("prompt_cache_options":{"mode":"explicit","ttl":"30m"})",
+       v1::PROMPT_CACHE_RETENTION_IN_MEMORY},
+      {"", R"("prompt_cache_retention":"in_memory")", v1::PROMPT_CACHE_RETENTION_IN_MEMORY},
+      {"", R"("prompt_cache_retention":"24h")", v1::PROMPT_CACHE_RETENTION_24H},
+  };
+  for (const auto& [part, members, retention] : kHints) {
+    for (const bool has_key : {false, true}) {
+      for (const int max_tokens : {0, 1}) {
+        const auto also = [](std::string_view member) {
+          return member.empty() ? "" : Concat(",", member);
+        };
+        const auto call = openai::ParseGenerationCall(
+            openai::Endpoint::kChatCompletions,
+            Concat(R"({"messages":[{"role":"user","content":[{"type":"text","text":"hi")",
+                   also(part), R"(}]}],"max_tokens":)", max_tokens, also(members),
+                   also(has_key ? R"("prompt_cache_key":"k")" : ""), "}"),
+            kLimits);
+        ASSERT_TRUE(call.ok()) << call.status();
+        v1::GenerateRequest request = TextRequest();
+        request.mutable_params()->mutable_stop()->set_max_tokens(max_tokens);
+        request.mutable_params()->set_prompt_cache_retention(retention);
+        if (has_key) request.mutable_params()->set_prompt_cache_key("k");
+        const auto read = ReadGenerate(request, kLimits);
+        ASSERT_TRUE(read.ok()) << read.status();
+        EXPECT_EQ(read->request.keep_cached, call->first().keep_cached)
+            << part << members << " key " << has_key << " max_tokens " << max_tokens;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace refrain::server::rpc
