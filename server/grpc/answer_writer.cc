@@ -86,6 +86,7 @@ bool AnswerWriter::Fill(v1::GenerateResponse* message) {
 void AnswerWriter::FillUsage(const engine::Usage& usage, v1::Usage* out) const {
   out->set_prompt_tokens(usage.prompt_tokens);
   out->set_cached_tokens(usage.cached_tokens);
+  out->set_cache_write_tokens(usage.written_tokens);
   out->set_completion_tokens(usage.completion_tokens);
   if (options_.shown.reasoning != engine::ReasoningFormat::kNone) {
     int32_t tokens = 0;

@@ -33,7 +33,7 @@ void AddJson(const std::string& text, const char* field, Json* object, const cha
 // The field that became the member `param` of the JSON that the reader of HTTP's messages sees.
 // JSON is one field, whatever is wrong inside of it.
 std::string FieldOf(std::string_view param) {
-  for (const std::string_view name : {"tools", "chat_template_kwargs", "tool_calls"}) {
+  for (const std::string_view name : {"tools", "chat_template_kwargs", "tool_calls", "documents"}) {
     const size_t begin = param.starts_with(name) ? 0 : param.find(Concat(".", name));
     if (begin == std::string_view::npos) continue;
     const size_t end = param.find(name, begin) + name.size();
@@ -54,6 +54,19 @@ Json MessageJson(const v1::ChatMessage& in, int index, JsonMemory* all, Complain
   return message;
 }
 
+// Of a choice that is read but for them.
+void ReadAllowedTools(const v1::ChatPrompt& in, openai::CallChoice* choice, Complaint& complaint) {
+  if (in.allowed_tools().empty()) return;
+  if (in.has_tool_function()) complaint.Refuse("allowed_tools", "excludes tool_function");
+  if (choice->choice == openai::ToolChoice::kNone) {
+    complaint.Refuse("allowed_tools", "excludes the tool_choice \"none\"");
+  }
+  complaint.RequireAtMost("allowed_tools", in.allowed_tools_size(), openai::kMaxTools, "tools");
+  if (!complaint.ok()) return;
+  choice->names_field = "allowed_tools";
+  choice->names.assign(in.allowed_tools().begin(), in.allowed_tools().end());
+}
+
 openai::CallChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint) {
   const std::string& said = in.tool_choice();
   openai::CallChoice choice;
@@ -61,7 +74,7 @@ openai::CallChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint
   choice.tools_field = complaint.PathOf("tools_json");
   if (in.has_tool_function()) {
     if (!said.empty()) complaint.Refuse("tool_function", "excludes tool_choice");
-    choice.field = "tool_function";
+    choice.field = choice.names_field = "tool_function";
     choice.names = {in.tool_function()};
     choice.several = false;
   } else if (said == "none") {
@@ -71,6 +84,7 @@ openai::CallChoice ReadToolChoice(const v1::ChatPrompt& in, Complaint& complaint
                                            ShownValue(Json(said))));
   }
   choice.forced = in.has_tool_function() || said == "required";
+  ReadAllowedTools(in, &choice, complaint);
   return choice;
 }
 
@@ -90,6 +104,8 @@ engine::ChatPrompt ReadChatPrompt(const v1::ChatPrompt& in, GenerationRequest* o
   AddJson(in.tools_json(), "tools_json", &body, "tools", &all, complaint);
   AddJson(in.chat_template_kwargs_json(), "chat_template_kwargs_json", &body,
           "chat_template_kwargs", &all, complaint);
+  AddJson(in.documents_json(), "documents_json", &body, "documents", &all, complaint);
+  if (!in.reasoning_effort().empty()) body["reasoning_effort"] = in.reasoning_effort();
   engine::ChatPrompt prompt;
   prompt.continue_final_message = in.continue_final_message();
   prompt.input.add_generation_prompt =

@@ -154,7 +154,8 @@ std::string NamesProblem(const CallChoice& choice, const Json* tools) {
   if (std::cmp_equal(named, tools->size())) return "";
   return Concat("allows ", named, " of ", tools->size(),
                 " tools with mode \"auto\", in which what is called is not held to them; "
-                "use \"required\", or leave the others out of 'tools'");
+                "use \"required\", or leave the others out of '",
+                choice.tools_field, "'");
 }
 
 // Calls that may come in place of an answer of the form, of tools that have a name.
@@ -222,7 +223,7 @@ void AddCalls(const CallChoice& choice, const Json* tools, const ModelLimits& li
   const bool has_tools = tools != nullptr && !tools->empty();
   if (const std::string problem = NamesProblem(choice, has_tools ? tools : nullptr);
       !problem.empty()) {
-    return fields.Refuse(choice.field, problem);
+    return fields.Refuse(choice.names_field, problem);
   }
   if (!has_tools) return;
   if (!choice.forced) {

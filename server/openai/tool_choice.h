@@ -17,11 +17,12 @@ namespace refrain::server::openai {
 
 // Which calls an answer may, or has to, consist of.
 struct CallChoice {
-  ToolChoice choice = ToolChoice::kAuto;  // kAuto where calls are forced, too
-  bool forced = false;                    // a call has to come, and nothing else
-  std::vector<std::string> names;         // of the functions that may be called; empty: all
-  bool several = true;                    // more than one call may come
-  std::string_view field = "tool_choice";
+  ToolChoice choice = ToolChoice::kAuto;         // kAuto where calls are forced, too
+  bool forced = false;                           // a call has to come, and nothing else
+  std::vector<std::string> names;                // of the functions that may be called; empty: all
+  bool several = true;                           // more than one call may come
+  std::string_view field = "tool_choice";        // that forces a call
+  std::string_view names_field = "tool_choice";  // that has the names
   std::string tools_field = "tools";  // what messages call the tools; OutputFormat::field
 };
 

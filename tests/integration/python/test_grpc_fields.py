@@ -24,7 +24,7 @@ TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {}}}
 # Of these every value of their type is one.
 ANY_VALUE = {"text.text", "text.add_special_tokens",
              "chat.messages.content", "chat.messages.name", "chat.messages.tool_call_id",
-             "chat.messages.reasoning", "chat.include_reasoning",
+             "chat.messages.reasoning", "chat.include_reasoning", "chat.reasoning_effort",
              "chat.add_generation_prompt", "chat.parallel_tool_calls",
              "params.sampling.seed", "params.stop.ignore_eos", "params.stop.include_stop_in_output",
              "params.beam.early_stopping", "params.priority", "params.cache_report",

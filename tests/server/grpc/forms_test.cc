@@ -5,6 +5,7 @@
 #include <string>
 
 #include "server/grpc/request_reader.h"
+#include "server/status_mapping.h"
 #include "tests/server/grpc/text_request.h"
 #include "tests/server/openai/shown_form.h"
 
@@ -77,6 +78,40 @@ TEST_F(ForcedCallsTest, AreOfAnyToolOrOfTheNamedOne) {
   EXPECT_EQ(FormOf(ReadChat(request_, kLimits)), "call" + g_ + " by chat.tools_json");
 }
 
+TEST_F(ForcedCallsTest, AreOfTheAllowedToolsAlone) {
+  chat().set_tool_choice("required");
+  chat().add_allowed_tools("g");
+  EXPECT_EQ(FormOf(ReadChat(request_, kLimits)), "calls" + g_ + " by chat.tools_json");
+  chat().set_parallel_tool_calls(false);
+  EXPECT_EQ(FormOf(ReadChat(request_, kLimits)), "call" + g_ + " by chat.tools_json");
+  chat().add_allowed_tools("f");
+  chat().add_allowed_tools("f");
+  EXPECT_EQ(FormOf(ReadChat(request_, kLimits)),
+            R"(call f({"type":"object"}))" + g_ + " by chat.tools_json");
+}
+
+// What has been said so far is found in the cache whichever tools are allowed.
+TEST_F(ForcedCallsTest, AreShownAllToolsWhicheverAreAllowed) {
+  chat().set_tool_choice("required");
+  chat().add_allowed_tools("g");
+  const auto read = ReadChat(request_, kLimits);
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto& prompt = std::get<engine::ChatPrompt>(read->request.prompt);
+  EXPECT_EQ(prompt.input.tools.AsList().size(), 2u);
+}
+
+TEST_F(ForcedCallsTest, AreNotForcedOfAllowedToolsThatAreAllThereAre) {
+  chat().add_allowed_tools("g");
+  chat().add_allowed_tools("f");
+  for (const char* mode : {"", "auto"}) {
+    chat().set_tool_choice(mode);
+    EXPECT_EQ(FormOf(ReadChat(request_, kLimits)), "none");
+  }
+  request_.mutable_params()->mutable_structured_output()->set_json_object(true);
+  EXPECT_EQ(FormOf(ReadChat(request_, kLimits)),
+            "object or calls f() g() by params.structured_output.json_object");
+}
+
 TEST_F(ForcedCallsTest, AreOnlyPossibleWhereTheAnswerHasAForm) {
   request_.mutable_params()->mutable_structured_output()->set_json_object(true);
   EXPECT_EQ(FormOf(ReadChat(request_, kLimits)),
@@ -97,6 +132,22 @@ TEST_F(ForcedCallsTest, NamesItsOwnFieldOfToolsThatAreNotThere) {
   const std::string refusal = ReadChat(request_, kLimits).status().ToString();
   EXPECT_NE(refusal.find("names \"g\", which is not among 'chat.tools_json'"), std::string::npos)
       << refusal;
+}
+
+// The names are one field's matter, that a call is forced is another's.
+TEST_F(ForcedCallsTest, NamesWhatForcesThemWhereTheTemplateHasNoCalls) {
+  ModelLimits limits = kLimits;
+  limits.tools = engine::ToolFormat::kUnknown;
+  const auto param = [&] { return ApiErrorFromStatus(ReadChat(request_, limits).status()).param; };
+  chat().add_allowed_tools("g");
+  chat().set_tool_choice("required");
+  EXPECT_EQ(param(), "chat.tool_choice");
+  chat().add_allowed_tools("h");
+  EXPECT_EQ(param(), "chat.allowed_tools");
+  chat().clear_allowed_tools();
+  chat().clear_tool_choice();
+  chat().set_tool_function("g");
+  EXPECT_EQ(param(), "chat.tool_function");
 }
 
 }  // namespace

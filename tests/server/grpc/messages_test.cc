@@ -448,6 +448,17 @@ TEST(AnswerWriter, TellsThePromptBesideTheChoicesOrInThem) {
   }
 }
 
+// Not the difference of the other two: without a prefix cache nothing is written.
+TEST(AnswerWriter, TellsWhatARequestAddsToTheCache) {
+  testing::ByteTokenizer tokenizer;
+  for (const int32_t written : {0, 2}) {
+    v1::Usage out;
+    AnswerWriter(&tokenizer, {})
+        .FillUsage({.prompt_tokens = 5, .cached_tokens = 3, .written_tokens = written}, &out);
+    EXPECT_EQ(out.cache_write_tokens(), written);
+  }
+}
+
 TEST(AnswerWriter, ReportsACacheMissWhereItWasAskedFor) {
   testing::ByteTokenizer tokenizer;
   const engine::Usage usage{

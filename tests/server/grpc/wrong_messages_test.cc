@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "proto/inference.pb.h"
 #include "server/grpc/request_reader.h"
@@ -42,6 +43,16 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
   const auto params = [](auto set) {
     return [set](v1::GenerateRequest* r) { set(r->mutable_params()); };
   };
+  // Of the tools f and g.
+  const auto allowed = [](const char* mode, const std::vector<std::string>& names) {
+    return [=](v1::GenerateRequest* r) {
+      *r = ToolCalls("[]");
+      v1::ChatPrompt& chat = *r->mutable_chat();
+      chat.set_tools_json(R"([{"function":{"name":"f"}},{"function":{"name":"g"}}])");
+      chat.set_tool_choice(mode);
+      for (const std::string& name : names) chat.add_allowed_tools(name);
+    };
+  };
   const Case kCases[] = {
       {"model", [](auto* r) { r->set_model("other"); }},
       {"prompt", [](auto* r) { r->clear_text(); }},
@@ -73,6 +84,17 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
        [](auto* r) {
          *r = ToolCalls("[]");
          r->mutable_chat()->set_chat_template_kwargs_json("[]");
+       }},
+      {"chat.documents_json", [](auto* r) { r->mutable_chat()->set_documents_json("{"); }},
+      {"chat.documents_json",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_documents_json(R"({"text":"one"})");
+       }},
+      {"chat.documents_json",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_documents_json(R"(["one"])");
        }},
       {"chat.continue_final_message",
        [](auto* r) {
@@ -163,6 +185,24 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
        [](auto* r) {
          *r = ToolCalls("[]");
          r->mutable_chat()->set_tool_function("f");
+       }},
+      {"chat.allowed_tools", allowed("auto", {"f"})},
+      {"chat.allowed_tools", allowed("auto", {"f", "other"})},
+      {"chat.allowed_tools", allowed("required", {"F"})},
+      {"chat.allowed_tools", allowed("none", {"f", "g"})},
+      {"chat.allowed_tools", allowed("required", std::vector<std::string>(1025, "f"))},
+      {"chat.allowed_tools",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tools_json(R"([{"function":{"name":"f"}}])");
+         r->mutable_chat()->set_tool_function("f");
+         r->mutable_chat()->add_allowed_tools("f");
+       }},
+      {"chat.allowed_tools",
+       [](auto* r) {
+         *r = ToolCalls("[]");
+         r->mutable_chat()->set_tool_choice("required");
+         r->mutable_chat()->add_allowed_tools("f");
        }},
       {"chat.tool_choice",
        [](auto* r) {
