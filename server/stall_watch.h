@@ -37,7 +37,7 @@ class StallWatch {
   TimePoint latest() const { return latest_; }
 
  private:
-  const std::chrono::milliseconds patience_;
+  std::chrono::milliseconds patience_;
   uint64_t next_acknowledged_ = 0;  // the step is done once so many bytes are
   TimePoint latest_{};
 };
