@@ -144,7 +144,7 @@ class EncodePool::LongTextPace : public EncodePace {
   }
 
  private:
-  bool IsOver() const { return pool_.HasEnded(request_) || pool_.long_lane_.stopped; }
+  bool IsOver() const { return !pool_.EndOf(request_).ok() || pool_.long_lane_.stopped; }
   void TakeTurn() {
     has_turn_ = pool_.turns_.Take(
         tenant_, [this] { return IsOver(); }, kSweepPeriod);
@@ -201,13 +201,20 @@ void EncodePool::Push(std::unique_ptr<EncodedRequest> request) {
   short_lane_.Push({.request = std::move(request), .rendered = false, .text = std::nullopt});
 }
 
-int32_t EncodePool::EndWaiting(const std::unordered_set<std::string>& tenants,
+int32_t EncodePool::EndWaiting(const std::unordered_set<std::string>& tenants, uint64_t before,
                                const absl::Status& reason) {
+  {
+    // Before the lanes are looked through: what is in neither of them, as between rendering and
+    // tokenizing, is seen by who works on it, or by the sweep.
+    MutexLock lock(ends_mutex_);
+    for (const std::string& tenant : tenants) ends_[tenant] = {.before = before, .reason = reason};
+  }
   std::vector<Job> ended;
   for (Lane* lane : {&short_lane_, &long_lane_}) {
     MutexLock lock(lane->mutex);
-    for (Job& job : lane->jobs.TakeIf(
-             [&](const Job& waiting) { return tenants.contains(waiting.tenant()); })) {
+    for (Job& job : lane->jobs.TakeIf([&](const Job& waiting) {
+           return waiting.request->number < before && tenants.contains(waiting.tenant());
+         })) {
       ended.push_back(std::move(job));
     }
   }
@@ -259,31 +266,29 @@ void EncodePool::Sweep(Lane* lane) {
     std::vector<Job> ended;
     {
       MutexLock lock(lane->mutex);
-      ended = lane->jobs.TakeIf([this](const Job& job) { return HasEnded(*job.request); });
+      ended = lane->jobs.TakeIf([this](const Job& job) { return !EndOf(*job.request).ok(); });
     }
     for (const Job& job : ended) SkipEnded(*job.request);
     std::this_thread::sleep_for(kSweepPeriod);
   }
 }
 
-bool EncodePool::Expired(const EncodedRequest& request) const {
-  return request.deadline.has_value() && clock_->Now() >= *request.deadline;
-}
-
-bool EncodePool::HasEnded(const EncodedRequest& request) const {
-  return request.stream->cancelled() || Expired(request);
+absl::Status EncodePool::EndOf(const EncodedRequest& request) const {
+  if (request.stream->cancelled()) return absl::CancelledError("the request was cancelled");
+  if (request.deadline.has_value() && clock_->Now() >= *request.deadline) {
+    return DeadlineStatus(request);
+  }
+  MutexLock lock(ends_mutex_);
+  const auto end = ends_.find(request.request.tenant);
+  const bool has_ended = end != ends_.end() && request.number < end->second.before;
+  return has_ended ? end->second.reason : absl::OkStatus();
 }
 
 bool EncodePool::SkipEnded(EncodedRequest& request) const {
-  if (request.stream->cancelled()) {
-    request.End(absl::CancelledError("the request was cancelled"));
-    return true;
-  }
-  if (Expired(request)) {
-    request.End(DeadlineStatus(request));
-    return true;
-  }
-  return false;
+  absl::Status end = EndOf(request);
+  if (end.ok()) return false;
+  request.End(std::move(end));
+  return true;
 }
 
 bool EncodePool::RenderText(Job* job, EncodePace* pace) {

@@ -61,8 +61,10 @@ class EncodePool {
   ~EncodePool() { Stop(); }
 
   void Push(std::unique_ptr<EncodedRequest> request);
-  // Ends what waits of the tenants, but for what a thread works on. How many that were.
-  int32_t EndWaiting(const std::unordered_set<std::string>& tenants, const absl::Status& reason);
+  // Ends what came of the tenants before, with a lower number than `before`: at once what waits,
+  // what a thread works on at the end of its slice or step. How many waited.
+  int32_t EndWaiting(const std::unordered_set<std::string>& tenants, uint64_t before,
+                     const absl::Status& reason);
   void Stop();
 
  private:
@@ -111,6 +113,12 @@ class EncodePool {
     void Stop();
   };
 
+  // The last of a tenant's ends.
+  struct TenantsEnd {
+    uint64_t before = 0;
+    absl::Status reason;
+  };
+
   class LongTextPace;
   class ShortTextPace;
 
@@ -123,8 +131,8 @@ class EncodePool {
   bool RenderText(Job* job, EncodePace* pace);
   void Tokenize(Job job, EncodePace* pace);
   void TokenizeOnly(const Job& job, EncodePace* pace);
-  bool Expired(const EncodedRequest& request) const;
-  bool HasEnded(const EncodedRequest& request) const;
+  // Why it is not to go on; OK: it is.
+  absl::Status EndOf(const EncodedRequest& request) const;
   bool SkipEnded(EncodedRequest& request) const;
 
   const PromptEncoder* encoder_;
@@ -134,6 +142,8 @@ class EncodePool {
   Lane short_lane_{false};
   Lane long_lane_{true};
   SliceTurns turns_;  // of the long lane's threads
+  mutable Mutex ends_mutex_;
+  std::unordered_map<std::string, TenantsEnd> ends_ REFRAIN_GUARDED_BY(ends_mutex_);
   std::vector<std::thread> threads_;
 };
 

@@ -286,10 +286,10 @@ absl::StatusOr<int32_t> LocalEngine::DropIdleCache() {
 WaitingEnded LocalEngine::EndWaiting(std::span<const std::string> tenants,
                                      const absl::Status& reason,
                                      std::chrono::steady_clock::time_point deadline) {
-  // What is encoded meanwhile has a number below it, and ends where it arrives.
+  // What is encoded meanwhile has a number below it, and ends in the pool or where it arrives.
   const uint64_t before = next_number_.load();
   std::unordered_set<std::string> names(tenants.begin(), tenants.end());
-  WaitingEnded ended{.requests = pool_.EndWaiting(names, reason), .status = {}};
+  WaitingEnded ended{.requests = pool_.EndWaiting(names, before, reason), .status = {}};
   auto told = std::make_shared<std::promise<absl::StatusOr<int32_t>>>();
   std::future<absl::StatusOr<int32_t>> answer = told->get_future();
   queue_->Post({.tenants = std::move(names),

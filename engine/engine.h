@@ -82,7 +82,7 @@ struct EngineStats {
 
 // What EndWaiting has done.
 struct WaitingEnded {
-  // But for those that are being encoded, which end behind that.
+  // But for those that are being encoded, which end soon.
   int32_t requests = 0;
   // OK; or why those that the engine thread has are not among them: DEADLINE_EXCEEDED, they will
   // end once its step has; UNAVAILABLE, it has stopped.
@@ -134,8 +134,9 @@ class Engine {
   virtual absl::StatusOr<int32_t> DropPrefix(const Request& prompt) = 0;
   virtual absl::StatusOr<int32_t> DropIdleCache() = 0;
 
-  // Ends with `reason` what came of the tenants before and has not begun to run; what runs goes on,
-  // and so may a text that is only tokenized. Waits for the engine thread, up to a step.
+  // Ends with `reason` what came of the tenants before and has not begun to run, what is being
+  // encoded or tokenized within 20 ms or so; what runs goes on. Waits for the engine thread, up to
+  // a step.
   virtual WaitingEnded EndWaiting(std::span<const std::string> tenants, const absl::Status& reason,
                                   std::chrono::steady_clock::time_point deadline) = 0;
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/grammar/grammar_matcher.h"
 #include "engine/grammar/warm_masks.h"
+#include "engine/retry_after.h"
 
 namespace refrain::engine {
 namespace {
@@ -83,43 +83,6 @@ struct TrieAndMasks {
 
 }  // namespace
 
-class OutputConstrainer::Count {
- public:
-  // Whether the tenant may have one more.
-  bool HasShareLeft(const std::string& tenant, size_t most_bytes) const {
-    const MutexLock lock(mutex_);
-    const auto found = by_tenant_.find(tenant);
-    const size_t own = found != by_tenant_.end() ? found->second : 0;
-    return all_ < most_bytes && own < most_bytes - all_;
-  }
-  void Add(const std::string& tenant, size_t bytes) {
-    const MutexLock lock(mutex_);
-    all_ += bytes;
-    by_tenant_[tenant] += bytes;
-  }
-  void Subtract(const std::string& tenant, size_t bytes) {
-    const MutexLock lock(mutex_);
-    all_ -= bytes;
-    const auto found = by_tenant_.find(tenant);
-    if ((found->second -= bytes) == 0) by_tenant_.erase(found);
-  }
-  size_t all() const {
-    const MutexLock lock(mutex_);
-    return all_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  size_t all_ REFRAIN_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::string, size_t> by_tenant_ REFRAIN_GUARDED_BY(mutex_);
-};
-
-std::shared_ptr<OutputConstrainer::Count> OutputConstrainer::MakeCount() {
-  return std::make_shared<Count>();
-}
-
-size_t OutputConstrainer::grammar_bytes() const { return count_->all(); }
-
 std::optional<OutputConstrainer::Made> OutputConstrainer::FindOrNone(const OutputFormat& format,
                                                                      const OutputPlace& place) {
   const std::string key = KeyOf(format, place);
@@ -138,19 +101,21 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
                                                                 EncodePace* pace) {
   // Another prompt of the same call may have made it meanwhile.
   if (std::optional<Made> found = FindOrNone(format, place)) return *std::move(found);
-  if (!count_->HasShareLeft(tenant, most_grammar_bytes_)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        format.field, ": the forms of the requests at hand take ", count_->all() >> 20, " of ",
-        most_grammar_bytes_ >> 20, " MiB, and this key has its share of them: try again later"));
+  if (const std::optional<double> seconds = shares_->SecondsUntilShare(tenant)) {
+    return WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                              format.field, ": the forms of the requests at hand take ",
+                              shares_->bytes() >> 20, " of ", shares_->most_bytes() >> 20,
+                              " MiB, and this key has its share of them: try again later")),
+                          *seconds);
   }
   absl::StatusOr<Grammar> made = MakeOutputGrammar(format, place, pace);
   if (!made.ok()) return made.status();
   const size_t bytes = made->memory_bytes();
-  count_->Add(tenant, bytes);
+  shares_->Add(tenant, bytes);
   const std::shared_ptr<const Grammar> grammar(
-      new Grammar(*std::move(made)), [count = count_, tenant, bytes](const Grammar* done) {
+      new Grammar(*std::move(made)), [shares = shares_, tenant, bytes](const Grammar* done) {
         delete done;
-        count->Subtract(tenant, bytes);
+        shares->Subtract(tenant, bytes);
       });
   std::shared_ptr<MaskStore> masks = Masks();
   const GrammarMatcher start(grammar, masks);

@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/annotated_mutex.h"
+#include "engine/clock.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/grammar_shares.h"
 #include "engine/grammar/mask_store.h"
 #include "engine/grammar/output_format.h"
 #include "engine/grammar/output_grammar.h"
@@ -24,9 +26,9 @@ namespace refrain::engine {
 // servers that never see one do not pay for it.
 //
 // All grammars in being, those of requests that wait among them, take `most_grammar_bytes`, about:
-// nobody else counts them. A tenant may have as many bytes as are left free, so that one alone has
-// half of them, and others always find some. Thread-safe: encode threads. Failure: as
-// MakeOutputGrammar, and RESOURCE_EXHAUSTED where a tenant has its share.
+// nobody else counts them. A tenant has its share of them (GrammarShares). Thread-safe: encode
+// threads. Failure: as MakeOutputGrammar, and RESOURCE_EXHAUSTED where a tenant has its share, with
+// when to come back (WithRetryAfter).
 class OutputConstrainer {
  public:
   static constexpr size_t kMostGrammarBytes = size_t{1} << 28;
@@ -40,10 +42,13 @@ class OutputConstrainer {
     std::shared_ptr<MaskStore> masks;
   };
 
-  // The tokenizer outlives it. `vocab_size`: of the logits.
+  // The tokenizer outlives it. `vocab_size`: of the logits. The clock outlives the grammars, too;
+  // null = the steady clock.
   OutputConstrainer(const Tokenizer* tokenizer, size_t vocab_size,
-                    size_t most_grammar_bytes = kMostGrammarBytes)
-      : tokenizer_(tokenizer), vocab_size_(vocab_size), most_grammar_bytes_(most_grammar_bytes) {}
+                    size_t most_grammar_bytes = kMostGrammarBytes, const Clock* clock = nullptr)
+      : tokenizer_(tokenizer),
+        vocab_size_(vocab_size),
+        shares_(std::make_shared<GrammarShares>(most_grammar_bytes, clock)) {}
 
   // What was made of the same before and is kept. Quick.
   std::optional<Made> FindOrNone(const OutputFormat& format, const OutputPlace& place);
@@ -51,11 +56,9 @@ class OutputConstrainer {
   absl::StatusOr<Made> Make(const OutputFormat& format, const OutputPlace& place,
                             const std::string& tenant, EncodePace* pace);
 
-  size_t grammar_bytes() const;  // of all in being
+  size_t grammar_bytes() const { return shares_->bytes(); }  // of all in being
 
  private:
-  // A grammar's bytes are counted as long as it lives.
-  class Count;
   struct Kept {
     std::string key;
     std::shared_ptr<const Grammar> grammar;
@@ -69,15 +72,12 @@ class OutputConstrainer {
 
   const Tokenizer* tokenizer_;
   const size_t vocab_size_;
-  const size_t most_grammar_bytes_;
+  const std::shared_ptr<GrammarShares> shares_;  // which a grammar counts in as long as it lives
   Mutex masks_mutex_;
   std::shared_ptr<MaskStore> masks_ REFRAIN_GUARDED_BY(masks_mutex_);
   mutable Mutex mutex_;
   std::list<Kept> kept_ REFRAIN_GUARDED_BY(mutex_);  // the last used first
   size_t kept_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
-  const std::shared_ptr<Count> count_ = MakeCount();
-
-  static std::shared_ptr<Count> MakeCount();
 };
 
 }  // namespace refrain::engine

@@ -1,5 +1,6 @@
 #include "server/grpc/listener.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -24,8 +26,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAcceptPauseMs = 50;  // after running out of files
 // Beyond the bound so much time passes between two looks at which connections have been closed.
 constexpr std::chrono::milliseconds kRecount{5};
-// Bytes that the other side has not acknowledged for so long end a connection.
-constexpr int kUserTimeoutMs = 20'000;
+// Of the time that a client has for what was written to it: how often is looked whether it takes
+// it.
+constexpr int kLooks = 14;
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
@@ -37,7 +40,14 @@ ino_t InodeOf(int file) {
 void Prepare(int socket) {
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
+}
+
+// Its owner reads the end and closes it, which sends a reset: the system would else go on to offer
+// what nobody takes.
+void Break(int socket) {
+  const linger none = {.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+  ::shutdown(socket, SHUT_RDWR);
 }
 
 }  // namespace
@@ -62,7 +72,22 @@ Listener::~Listener() {
   ::close(stop_event_);
 }
 
-void Listener::OpenConnections::Add(int socket) { open_.push_back({socket, InodeOf(socket)}); }
+void Listener::OpenConnections::Add(int socket, std::chrono::milliseconds patience) {
+  open_.push_back({.socket = socket, .inode = InodeOf(socket), .watch = StallWatch(patience)});
+}
+
+void Listener::OpenConnections::EndStalled(Clock::time_point now) {
+  Recount();
+  for (Entry& one : open_) {
+    const std::optional<SentBytes> sent = SentBytesOf(one.socket);
+    if (!sent.has_value() || !one.watch.IsStalled(*sent, now)) continue;
+    // Its number may be another's by now; what a number of our own stands for stays.
+    const int own = ::fcntl(one.socket, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) continue;
+    if (InodeOf(own) == one.inode) Break(own);
+    ::close(own);
+  }
+}
 
 bool Listener::OpenConnections::Full(int most) {
   if (open_.size() < static_cast<size_t>(most)) return false;
@@ -99,9 +124,9 @@ bool Listener::WaitUntilNoConnections(Clock::time_point deadline) {
 void Listener::ShutDownConnections() { open_.ShutDown(); }
 
 void Listener::Start(int max_connections, ConnectionCounts* counts,
-                     std::function<void(int socket)> take) {
-  thread_ = std::thread([this, max_connections, counts, take = std::move(take)] {
-    Accept(max_connections, counts, take);
+                     std::function<void(int socket)> take, std::chrono::milliseconds patience) {
+  thread_ = std::thread([this, max_connections, counts, take = std::move(take), patience] {
+    Accept(max_connections, counts, take, patience);
   });
 }
 
@@ -118,11 +143,20 @@ bool Listener::WaitForStop(int most_ms) const {
 }
 
 void Listener::Accept(int max_connections, ConnectionCounts* counts,
-                      const std::function<void(int socket)>& take) {
+                      const std::function<void(int socket)>& take,
+                      std::chrono::milliseconds patience) {
+  const std::chrono::milliseconds look_period = patience / kLooks;
+  Clock::time_point looked = Clock::now();
   std::vector<pollfd> files = {{stop_event_, POLLIN, 0}};
   for (const ListeningSocket& socket : sockets_) files.push_back({socket.get(), POLLIN, 0});
   for (;;) {
-    if (::poll(files.data(), files.size(), -1) < 0) continue;  // EINTR
+    const int most_ms = open_.empty() ? -1 : static_cast<int>(look_period.count());
+    const int ready = ::poll(files.data(), files.size(), most_ms);
+    if (const auto now = Clock::now(); now - looked >= look_period) {
+      looked = now;
+      open_.EndStalled(now);
+    }
+    if (ready <= 0) continue;  // EINTR, or time to look
     if (files[0].revents != 0) return;
     for (size_t i = 1; i < files.size(); ++i) {
       if (files[i].revents == 0) continue;
@@ -139,7 +173,7 @@ void Listener::Accept(int max_connections, ConnectionCounts* counts,
       }
       ++counts->accepted;
       Prepare(socket);
-      open_.Add(socket);
+      open_.Add(socket, patience);
       take(socket);
     }
   }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "server/connection_counts.h"
 #include "server/listening_sockets.h"
+#include "server/stall_watch.h"
 
 namespace refrain::server::rpc {
 
@@ -21,6 +22,9 @@ namespace refrain::server::rpc {
 // than a bound: this release of gRPC has none of its own. It accepts and counts; everything behind
 // that is gRPC's, which also closes the connections. A connection beyond the bound is closed at
 // once.
+//
+// gRPC asks a silent client whether it is there, but no earlier than all before that has gone to
+// the socket: who takes nothing more of what was written is ended here (StallWatch).
 //
 // gRPC cancels calls that come while it shuts down, which tells a client not to ask elsewhere: at
 // the end the connections are ended here, before.
@@ -34,8 +38,11 @@ class Listener {
   ~Listener();
 
   uint16_t port() const { return port_; }
-  // `take` owns the socket it is given, which does not block. `counts` outlives the listener.
-  void Start(int max_connections, ConnectionCounts* counts, std::function<void(int socket)> take);
+  // `take` owns the socket it is given, which does not block. `counts` outlives the listener. A
+  // client takes each 64 KiB that were written to it, or all, within `patience`, give or take a
+  // seventh.
+  void Start(int max_connections, ConnectionCounts* counts, std::function<void(int socket)> take,
+             std::chrono::milliseconds patience = std::chrono::seconds(70));
   // Closes the port; what was taken stays. Idempotent.
   void Stop();
   // After Stop: waits until all that were taken have been closed; false when some have not.
@@ -49,8 +56,11 @@ class Listener {
   // gives their numbers to other files; each socket has an inode of its own.
   class OpenConnections {
    public:
-    void Add(int socket);
+    void Add(int socket, std::chrono::milliseconds patience);
     bool Full(int most);
+    bool empty() const { return open_.empty(); }
+    // Those of clients that take nothing.
+    void EndStalled(std::chrono::steady_clock::time_point now);
     bool WaitUntilNone(std::chrono::steady_clock::time_point deadline);
     void ShutDown();
 
@@ -58,6 +68,7 @@ class Listener {
     struct Entry {
       int socket;
       ino_t inode;
+      StallWatch watch;
     };
     void Recount();
 
@@ -67,7 +78,7 @@ class Listener {
 
   Listener(std::vector<ListeningSocket> sockets, int stop_event);
   void Accept(int max_connections, ConnectionCounts* counts,
-              const std::function<void(int socket)>& take);
+              const std::function<void(int socket)>& take, std::chrono::milliseconds patience);
   bool WaitForStop(int most_ms) const;
 
   std::vector<ListeningSocket> sockets_;

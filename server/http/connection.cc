@@ -44,7 +44,9 @@ Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue
               shared->options.tls != nullptr ? shared->options.tls->context() : nullptr),
       buffer_(std::max(shared->options.header_bytes, kSentAheadBytes) + 2 * kReadBytes),
       wakeup_timer_(stream_.get_executor()),
-      idle_timer_(stream_.get_executor()) {}
+      idle_timer_(stream_.get_executor()),
+      sent_timer_(stream_.get_executor()),
+      sent_watch_(shared->options.write_timeout) {}
 
 std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
                                           bool well_formed, Record* record) {

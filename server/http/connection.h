@@ -23,6 +23,7 @@
 #include "server/http/server.h"
 #include "server/http/wakeup_queue.h"
 #include "server/http/wire.h"
+#include "server/stall_watch.h"
 #include "server/task_queue.h"
 
 namespace refrain::server::http {
@@ -183,6 +184,9 @@ class Connection final : public WakeupQueue::Target,
   boost::asio::awaitable<void> StopWatching();
   void OnReadable();
   void OnPeerGone();
+  // Looks from now on whether the client takes what it is sent, until all of an answer's is taken.
+  void WatchSent();
+  void LookAtSent();
   void DropQueued();  // frees its memory
 
   Shared* const shared_;
@@ -194,18 +198,17 @@ class Connection final : public WakeupQueue::Target,
   std::shared_ptr<HeldBytes> body_bytes_;  // of a large body that is being read
   boost::asio::steady_timer wakeup_timer_;
   boost::asio::steady_timer idle_timer_;
+  boost::asio::steady_timer sent_timer_;
+  StallWatch sent_watch_;
   std::optional<IdleConnections::Waiting> idle_;
   size_t written_bytes_ = 0;
   QueuedRequest* queued_ = nullptr;  // while the coroutine waits for a worker
   Sending* parked_ = nullptr;        // while the coroutine waits for the reply to have more
   bool woken_ = false;
   std::optional<Counted> answering_, uploading_;
-  bool waiting_for_request_ = false;
-  bool waiting_for_more_ = false;
-  bool waiting_for_refused_body_ = false;
+  bool waiting_for_request_ = false, waiting_for_more_ = false, waiting_for_refused_body_ = false;
   bool discarding_ = false;
-  bool replying_ = false;
-  bool watching_ = false;
+  bool replying_ = false, watching_ = false, watching_sent_ = false;
   Sending* writing_ = nullptr;  // while its client has to read first, but for a last part
   bool input_ended_ = false;    // within a request: its client has said that no more will come
   bool peer_gone_ = false;

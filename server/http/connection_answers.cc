@@ -31,6 +31,7 @@ asio::awaitable<bool> Connection::SendReply(std::unique_ptr<Reply> reply, Framin
   replying_ = true;
   woken_ = false;
   Watch();
+  WatchSent();
   sending.reply->Start(wakeups_->MakeWaker(weak_from_this()));
   for (sending.state = Pump(&sending); sending.state != Sending::State::kDone;) {
     if (sending.state == Sending::State::kWaiting) {

@@ -1,8 +1,9 @@
-// How a connection sees beside its answer that its client sends more, or goes; the rest of it is in
-// connection.cc.
+// How a connection sees beside its answer that its client sends more, goes, or takes nothing; the
+// rest of it is in connection.cc.
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/error.hpp>
 #include <cerrno>
 #include <chrono>
@@ -19,6 +20,8 @@ using boost::system::error_code;
 namespace {
 
 constexpr std::chrono::milliseconds kCancelPeriod{100};
+// Of the time that a client has for what it is sent: how often is looked whether it takes it.
+constexpr int kLooksAtSent = 32;
 
 }  // namespace
 
@@ -95,6 +98,35 @@ void Connection::OnPeerGone() {
   // writes that a part takes would find nothing to cancel.
   if (writing_ != nullptr) stream_.close();
   Wake();
+}
+
+// What the socket holds of an answer blocks nothing, so that no write of ours would time out; it
+// goes on to be looked at behind the answer.
+void Connection::WatchSent() {
+  if (watching_sent_) return;
+  const auto now = std::chrono::steady_clock::now();
+  const auto next = now + shared_->options.write_timeout / kLooksAtSent;
+  sent_timer_.expires_at(sent_watch_.latest() > now ? std::min(next, sent_watch_.latest()) : next);
+  sent_timer_.async_wait([weak = weak_from_this()](const error_code& error) {
+    const auto self = weak.lock();
+    if (error || self == nullptr) return;
+    self->watching_sent_ = false;
+    self->LookAtSent();
+  });
+  watching_sent_ = true;  // not before: there may have been no memory for it
+}
+
+void Connection::LookAtSent() {
+  const std::optional<SentBytes> sent = SentBytesOf(stream_.socket().native_handle());
+  if (!sent.has_value()) return;  // closed
+  if (!sent_watch_.IsStalled(*sent, std::chrono::steady_clock::now())) {
+    if (replying_ || sent->outstanding > 0) WatchSent();
+    return;
+  }
+  // With a reset: the system would go on to offer what nobody takes, and keep it for that.
+  const linger none = {.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(stream_.socket().native_handle(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+  CloseNow();
 }
 
 void Connection::DropQueued() {

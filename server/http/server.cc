@@ -47,6 +47,7 @@ constexpr std::chrono::milliseconds kRoomTime{50};
 constexpr int kMostUnsentBytes = 128 << 10;              // beyond what the client's window takes
 constexpr std::chrono::milliseconds kAnswersPeriod{10};  // of looking whether all are sent
 constexpr int kProbePeriodSeconds = 5;                   // of asking a silent client again
+constexpr int kMostProbes = 127;                         // TCP_KEEPCNT
 // For telling those whose bodies the end cuts short, also where nobody is given any time.
 constexpr std::chrono::milliseconds kLastWords{100};
 
@@ -62,7 +63,11 @@ void SetOptions(const ServerOptions& options, int socket) {
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(options.probe_after.count()));
   set(IPPROTO_TCP, TCP_KEEPINTVL, kProbePeriodSeconds);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(options.write_timeout.count()));
+  // Nobody is asked while something is outstanding: StallWatch sees to that.
+  const auto probing =
+      std::chrono::ceil<std::chrono::seconds>(options.write_timeout) - options.probe_after;
+  const auto probes = static_cast<int>(probing.count() / kProbePeriodSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, std::clamp(probes, 1, kMostProbes));
 }
 
 }  // namespace

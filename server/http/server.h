@@ -35,8 +35,9 @@ struct ServerOptions {
   std::chrono::milliseconds idle_timeout{120'000};  // between a connection's requests; 0 = none
   // From a header's first byte to its last; the whole body where nothing reads it.
   std::chrono::milliseconds header_timeout{15'000};
-  std::chrono::milliseconds body_timeout{120'000};   // the whole body
-  std::chrono::milliseconds write_timeout{120'000};  // 64 KiB of an answer
+  std::chrono::milliseconds body_timeout{120'000};  // the whole body
+  // For 64 KiB of an answer, or what the socket has of it, to be taken by the client's system.
+  std::chrono::milliseconds write_timeout{120'000};
   // The least that a client reads of what is ready of an answer, from write_timeout on: who takes
   // each 64 KiB in time may else hold a large answer's memory for days. 0 = no limit.
   size_t answer_bytes_per_s = 0;

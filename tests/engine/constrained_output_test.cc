@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <regex>
 #include <string>
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include "engine/grammar/output_format.h"
+#include "engine/retry_after.h"
+#include "tests/support/fake_clock.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
@@ -22,10 +26,14 @@ using ::refrain::testing::LoopHarness;
 using ::refrain::testing::Prompt;
 using ::refrain::testing::RequestOutput;
 using ::refrain::testing::TokenRequest;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Contains;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using ::testing::Not;
+using ::testing::Optional;
 
 using Form = decltype(OutputFormat::form);
 
@@ -245,9 +253,37 @@ TEST(OutputConstrainerTest, LeavesRoomForOtherTenants) {
     if (made.ok()) held.push_back(made->grammar);
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << held.size();
+  EXPECT_EQ(RetryAfterOf(status), 1) << "of a first burst";
   EXPECT_GT(constrainer.grammar_bytes(), kMostBytes / 2);
   EXPECT_LT(constrainer.grammar_bytes(), kMostBytes * 6 / 10);
   EXPECT_TRUE(make("x", "other").ok());
+}
+
+// More forms are held than are kept. For half a minute one in five seconds goes, and others come.
+TEST(OutputConstrainerTest, TellsHowSoonFormsAreLetGo) {
+  const LoopHarness harness;
+  testing::FakeClock clock;
+  OutputConstrainer constrainer(&harness.tokenizer, harness.tokenizer.vocab_size(), size_t{1} << 22,
+                                &clock);
+  int number = 0;
+  std::deque<std::shared_ptr<const Grammar>> held;
+  const auto fill = [&] {
+    for (;;) {
+      const auto made = constrainer.Make(
+          *FormatOf(OutputFormat::Regex{"[ab]{100}c{" + std::to_string(++number) + "}"}), {}, "",
+          nullptr);
+      if (!made.ok()) return made.status();
+      held.push_back(made->grammar);
+    }
+  };
+  EXPECT_EQ(RetryAfterOf(fill()), 1);
+  ASSERT_GT(held.size(), OutputConstrainer::kKeptGrammars + 10);
+  for (int i = 0; i < 6; ++i) {
+    clock.Advance(std::chrono::seconds(5));
+    held.pop_front();
+    EXPECT_TRUE(absl::IsResourceExhausted(fill()));
+  }
+  EXPECT_THAT(RetryAfterOf(fill()), Optional(AllOf(Ge(4), Le(7))));
 }
 
 // A vocabulary that lacks what the form asks for ends the request, and says so.

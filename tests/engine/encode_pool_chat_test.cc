@@ -121,6 +121,58 @@ TEST_F(EncodePoolChatTest, StopsRenderingWhatNobodyWaitsFor) {
   EXPECT_EQ(rests, 1);
 }
 
+// Scenario: its key is removed between two slices of its rendering, while nothing waits.
+TEST_F(EncodePoolChatTest, EndsAConversationOfATenantBeforeItIsTokenized) {
+  std::atomic<int> tokenized = 0, rests = 0;
+  tokenizer_.before_encode = [&](std::string_view) { ++tokenized; };
+  const absl::Status reason = absl::UnauthenticatedError("removed");
+  at_rest = [&] {
+    if (++rests == 1) {
+      EXPECT_EQ(pool_->EndWaiting({"ended"}, /*before=*/2, reason), 0);
+    }
+  };
+  auto request = Make(1, 20'000, "abc");
+  request->request.tenant = "ended";
+  const std::shared_ptr<TokenStream> stream = request->stream;
+  pool_->Push(std::move(request));
+  ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(20)));
+  EXPECT_EQ(stream->Read().status, reason);
+  EXPECT_EQ(ledger_->queued_requests(), 0);
+  EXPECT_EQ(tokenized, 0);
+  EXPECT_EQ(rests, 1) << "slices of it that were begun behind its end";
+  // One that comes later is another's, or the key is there again.
+  request = Make(2, 2'000, "abc");
+  request->request.tenant = "ended";
+  pool_->Push(std::move(request));
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{2});
+}
+
+// Scenario: one thread is in another's text, a second one waits for its turn with the conversation.
+TEST_F(EncodePoolChatTest, EndsAConversationOfATenantThatWaitsForItsTurn) {
+  std::atomic<int> in_work = 0;
+  std::atomic<bool> go = false;
+  tokenizer_.before_encode = [&](std::string_view) {
+    ++in_work;
+    EXPECT_TRUE(Eventually([&] { return go.load(); }));
+  };
+  const absl::Status reason = absl::UnauthenticatedError("removed");
+  auto first = Make(1, 1'100, "abc"), second = Make(2, 1'100, "abc");
+  const std::shared_ptr<TokenStream> stream = second->stream;
+  first->request.tenant = "stays";
+  second->request.tenant = "ended";
+  pool_->Push(std::move(first));
+  ASSERT_TRUE(Eventually([&] { return in_work == 1; }));
+  pool_->Push(std::move(second));
+  EXPECT_TRUE(Eventually([&] { return ledger_->queued_requests() == 2; }));
+  pool_->EndWaiting({"ended"}, /*before=*/3, reason);
+  EXPECT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(20)))
+      << "while the other is in work";
+  go = true;
+  EXPECT_EQ(stream->Read().status, reason);
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{1});
+  EXPECT_EQ(in_work, 1);
+}
+
 TEST_F(EncodePoolChatTest, APromptWithoutMemoryEndsAndOthersGoOn) {
   tokenizer_.before_encode = [&](std::string_view text) {
     if (text == "aaa") throw std::bad_alloc();

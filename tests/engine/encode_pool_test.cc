@@ -414,7 +414,7 @@ TEST_F(EncodePoolTest, LetsGoOfAPromptsHoldWhenItIsEncodedOrNobodyWaits) {
   EXPECT_TRUE(holds[0].expired() && holds[2].expired());
 }
 
-// Scenario: the only thread is in the first text, which goes on.
+// Scenario: the only thread is in the first text, whose ids nobody wants any more.
 TEST_F(EncodePoolTest, EndsWhatWaitsOfATenant) {
   std::atomic<bool> in_work = false, all_pushed = false;
   tokenizer_.before_encode = [&](std::string_view) {
@@ -423,9 +423,10 @@ TEST_F(EncodePoolTest, EndsWhatWaitsOfATenant) {
   };
   Start();
   std::vector<std::shared_ptr<TokenStream>> streams;
-  for (uint64_t i = 1; i <= 5; ++i) {
+  for (uint64_t i = 1; i <= 6; ++i) {
     std::unique_ptr<EncodedRequest> request = Make(i, "abc");
     request->request.tenant = i == 4 ? "other" : "ended";
+    request->only_tokenize = i == 2;
     streams.push_back(request->stream);
     pool_->Push(std::move(request));
     if (i == 1) {
@@ -433,11 +434,12 @@ TEST_F(EncodePoolTest, EndsWhatWaitsOfATenant) {
     }
   }
   const absl::Status reason = absl::UnauthenticatedError("removed");
-  EXPECT_EQ(pool_->EndWaiting({"ended", "absent"}, reason), 3);
+  EXPECT_EQ(pool_->EndWaiting({"ended", "absent"}, /*before=*/6, reason), 3);
   all_pushed = true;
-  EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{1, 4}));
-  for (const size_t i : {1, 2, 4}) EXPECT_EQ(streams[i]->Read().status, reason) << i;
-  EXPECT_EQ(pool_->EndWaiting({"ended"}, reason), 0);
+  // The last one came behind the end: the key is there again.
+  EXPECT_EQ(WaitFor(2), (std::vector<uint64_t>{6, 4}));
+  for (const size_t i : {0, 1, 2, 4}) EXPECT_EQ(streams[i]->Read().status, reason) << i;
+  EXPECT_EQ(pool_->EndWaiting({"ended"}, 7, reason), 0);
 }
 
 TEST_F(EncodePoolTest, RefusesWhatCannotFitBeforeItIsTokenized) {

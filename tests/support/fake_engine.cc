@@ -8,6 +8,7 @@
 
 #include "engine/chat_prompt.h"
 #include "engine/context_length.h"
+#include "engine/retry_after.h"
 
 namespace refrain::testing {
 namespace {
@@ -63,10 +64,12 @@ bool TakeDirective(std::string* text, std::string* name, std::string* value) {
   return true;
 }
 
-absl::Status StatusOf(const std::string& code, const engine::Request& request) {
+absl::Status StatusOf(const std::string& code, std::optional<int> come_back_s,
+                      const engine::Request& request) {
   const std::string field = request.format == nullptr ? "" : request.format->field + ": ";
-  return absl::Status(static_cast<absl::StatusCode>(std::atoi(code.c_str())),
+  absl::Status status(static_cast<absl::StatusCode>(std::atoi(code.c_str())),
                       field + "as the prompt asked");
+  return come_back_s.has_value() ? engine::WithRetryAfter(std::move(status), *come_back_s) : status;
 }
 
 void AddLogprobs(int32_t top, TokenEvent* event) {
@@ -112,10 +115,12 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
   }
   Running running;
   running.delay = options_.token_delay;
+  std::optional<int> come_back_s;
   std::string name, value;
   while (TakeDirective(&answer, &name, &value)) {
-    if (name == "reject") return StatusOf(value, request);
-    if (name == "late") running.late = StatusOf(value, request);
+    if (name == "come_back_s") come_back_s = std::atoi(value.c_str());
+    if (name == "reject") return StatusOf(value, come_back_s, request);
+    if (name == "late") running.late = StatusOf(value, come_back_s, request);
     if (name == "delay_ms") running.delay = std::chrono::milliseconds(std::atoi(value.c_str()));
     if (name == "hold") running.hold = true;
     if (name == "unencoded") {

@@ -43,6 +43,7 @@ struct FakeEngineOptions {
 //   [[reject=CODE]]   Submit fails                [[late=CODE]]     fails before the first token
 //   [[fail_after=N]]  INTERNAL after N tokens     [[unencoded]]     waits to be encoded until then
 //   [[throw]]         Submit and Tokenize throw std::bad_alloc
+//   [[come_back_s=N]] before [[reject]], [[late]]: the error says when to come back
 //
 // CODE is a number of absl::StatusCode; where the request has a form of the answer, the error is
 // about that. A prompt that was there before is reported as cached but

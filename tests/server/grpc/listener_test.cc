@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -59,11 +62,26 @@ class Taker {
 
 class ListenerTest : public ::testing::Test {
  protected:
-  void Start(int max_connections) {
+  void Start(int max_connections, std::chrono::milliseconds patience = 1h) {
     auto listener = Listener::Open("127.0.0.1", 0);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
-    listener_->Start(max_connections, &counts_, [this](int socket) { taker_.Take(socket); });
+    listener_->Start(
+        max_connections, &counts_, [this](int socket) { taker_.Take(socket); }, patience);
+  }
+  // Of the last that was taken: writes what it takes without waiting. False when it has ended.
+  bool Fill() {
+    const std::string bytes(16 << 10, 'x');
+    while (::send(taker_.last(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+    }
+    return errno == EAGAIN;
+  }
+  // Whether its owner reads its end within so long.
+  bool EndsWithin(std::chrono::milliseconds time) {
+    pollfd file = {.fd = taker_.last(), .events = POLLIN, .revents = 0};
+    char byte = 0;
+    return ::poll(&file, 1, static_cast<int>(time.count())) > 0 &&
+           ::recv(taker_.last(), &byte, 1, MSG_DONTWAIT) <= 0;
   }
 
   // They outlive the thread that calls them.
@@ -86,18 +104,46 @@ TEST_F(ListenerTest, ClosesAConnectionBeyondTheBoundAndKeepsTheOthers) {
 }
 
 // Nagle's algorithm would hold a token back until the one before is acknowledged.
-TEST_F(ListenerTest, SocketsSendSmallMessagesAtOnceAndNoticeClientsThatVanish) {
+TEST_F(ListenerTest, SocketsSendSmallMessagesAtOnce) {
   Start(2);
   RawClient client(listener_->port());
   ASSERT_TRUE(taker_.WaitForTaken(1));
-  int no_delay = 0, most_unacknowledged_ms = 0;
-  socklen_t size = sizeof(no_delay);
-  ASSERT_EQ(::getsockopt(taker_.last(), IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
-  EXPECT_NE(no_delay, 0);
-  ASSERT_EQ(
-      ::getsockopt(taker_.last(), IPPROTO_TCP, TCP_USER_TIMEOUT, &most_unacknowledged_ms, &size),
-      0);
-  EXPECT_EQ(most_unacknowledged_ms, 20'000);
+  int value = 0;
+  socklen_t size = sizeof(value);
+  ASSERT_EQ(::getsockopt(taker_.last(), IPPROTO_TCP, TCP_NODELAY, &value, &size), 0);
+  EXPECT_NE(value, 0);
+  // See StallWatch: it resets clients that read in small steps.
+  ASSERT_EQ(::getsockopt(taker_.last(), IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
+  EXPECT_EQ(value, 0);
+}
+
+// As a proxy does whose own client is slow: it reads so little at a time, at more than 64 KiB in
+// `patience`, that the system probes the window. Then it stops.
+TEST_F(ListenerTest, AClientKeepsItsConnectionAsLongAsItTakesWhatIsWritten) {
+  constexpr auto kPatience = 3s;
+  Start(2, kPatience);
+  RawClient client(listener_->port(), /*receive_buffer_bytes=*/16 << 10);
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < 3 * kPatience) {
+    ASSERT_TRUE(Fill());
+    ASSERT_TRUE(client.ReadAtMost(1 << 10));
+    std::this_thread::sleep_for(20ms);
+  }
+  EXPECT_FALSE(EndsWithin(kPatience / 6));
+  EXPECT_TRUE(EndsWithin(10 * kPatience));
+  taker_.CloseOne();
+  EXPECT_TRUE(client.ReadEnd());
+}
+
+TEST_F(ListenerTest, AConnectionEndsWhoseClientIsUnpluggedBehindWhatWasWritten) {
+  Start(2, 500ms);
+  RawClient waits(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  EXPECT_FALSE(EndsWithin(1500ms)) << "nothing was written";
+  if (!waits.Unplug()) GTEST_SKIP() << "the system has no filters for sockets";
+  EXPECT_EQ(::send(taker_.last(), "x", 1, MSG_NOSIGNAL), 1);
+  EXPECT_TRUE(EndsWithin(10s));
 }
 
 TEST_F(ListenerTest, APlaceComesBackWhenATakenConnectionIsClosed) {

@@ -329,6 +329,16 @@ TEST(GrpcServer, ErrorsHaveTheirCodeMessageAndDetails) {
     ASSERT_TRUE(details.details(1).UnpackTo(&bad));
     EXPECT_EQ(bad.field_violations(0).field(), "params.structured_output.regex");
   }
+  // As the engine has measured it, also where it turns out late: a form for which there is no room.
+  for (const char* prompt : {"[[come_back_s=23]][[reject=8]]", "[[come_back_s=23]][[late=8]]"}) {
+    v1::GenerateRequest request = TextRequest(prompt);
+    request.mutable_params()->mutable_structured_output()->set_regex("a");
+    google::rpc::Status details;
+    ASSERT_TRUE(details.ParseFromString(Generate(*r.inference, request).status.error_details()));
+    google::rpc::RetryInfo retry;
+    for (const auto& detail : details.details()) detail.UnpackTo(&retry);
+    EXPECT_EQ(retry.retry_delay().seconds(), 23) << prompt;
+  }
   const Answer wrong = Generate(*r.inference, TextRequest("x", -1));
   EXPECT_EQ(wrong.status.error_code(), ::grpc::INVALID_ARGUMENT);
   EXPECT_THAT(wrong.status.error_message(), HasSubstr("'max_tokens'"));

@@ -1,6 +1,7 @@
 #include "tests/server/http/raw_client.h"
 
 #include <arpa/inet.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -69,11 +70,19 @@ bool RawClient::Vanish() {
   return true;
 }
 
-bool RawClient::ReadSome() {
+bool RawClient::Unplug() {
+  sock_filter drop_all = {BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog filter = {.len = 1, .filter = &drop_all};
+  return ::setsockopt(fd_, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0;
+}
+
+bool RawClient::ReadSome() { return ReadAtMost(16384); }
+
+bool RawClient::ReadAtMost(size_t most) {
   pollfd file = {fd_, POLLIN, 0};
   if (::poll(&file, 1, kPatienceMs) <= 0) return false;
   char buffer[16384];
-  const ssize_t bytes = ::recv(fd_, buffer, sizeof(buffer), 0);
+  const ssize_t bytes = ::recv(fd_, buffer, std::min(most, sizeof(buffer)), 0);
   if (bytes <= 0) return false;
   pending_.append(buffer, static_cast<size_t>(bytes));
   return true;

@@ -36,6 +36,9 @@ class RawClient {
   // Goes as a machine does that loses its power: not a byte more is sent. False where that may not
   // be done (it takes CAP_NET_ADMIN).
   bool Vanish();
+  // Goes as a machine does that is unplugged: from now on nothing arrives, and nothing is
+  // acknowledged. False where the system does not do that.
+  bool Unplug();
 
   // Reads one answer; bytes behind it are kept for the next one. With `head_only` no body is
   // expected (HEAD).
@@ -44,13 +47,15 @@ class RawClient {
   bool ReadUntil(std::string_view text);
   // Reads until more than `bytes` have come that ReadResponse has not taken.
   bool ReadPast(size_t bytes);
+  // Reads once, so many bytes at most; false at the end or when patience is over.
+  bool ReadAtMost(size_t bytes);
   // What has been read and not been taken by ReadResponse.
   const std::string& pending() const { return pending_; }
   // True when the server closes within `patience`; bytes before are kept.
   bool ReadEnd(std::chrono::milliseconds patience = std::chrono::milliseconds(5000));
 
  private:
-  bool ReadSome();  // false at the end or when patience is over
+  bool ReadSome();
   bool ReadLine(std::string* line);
 
   int fd_ = -1;

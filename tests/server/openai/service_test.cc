@@ -274,6 +274,21 @@ TEST_F(ServiceTest, TellsOverloadWithRetryAfter) {
   EXPECT_EQ(error["code"], "overloaded");  // and not the limit of a key
 }
 
+// As the engine has measured it, also where it turns out late: a form for which there is no room.
+TEST_F(ServiceTest, TellsWhenToComeBackAsTheEngineSays) {
+  Start();
+  for (const char* refused : {"[[reject=8]]x", "[[late=8]]x"}) {
+    for (const bool stream : {false, true}) {
+      const RawResponse response =
+          Post(kCompletions, {{"prompt", Concat("[[come_back_s=23]]", refused)},
+                              {"structured_outputs", {{"regex", "a"}}},
+                              {"stream", stream}});
+      EXPECT_EQ(response.status, 429) << refused;
+      EXPECT_EQ(response.headers.at("retry-after"), "23") << refused;
+    }
+  }
+}
+
 // One of several prompts is refused: the others must not run on without a reader.
 TEST_F(ServiceTest, CancelsThePromptsBeforeARefusedOne) {
   Start();
