@@ -151,14 +151,18 @@ ReasoningStart StartWithinMessage(std::string_view words, const RenderedChat& re
   return ReasoningStartWithin(words, opened);
 }
 
+void SetStart(ReasoningStart start, const ChatTemplate& chat_template, RenderedChat* rendered) {
+  rendered->by_tags = start;
+  if (chat_template.reasoning_format() != ReasoningFormat::kNone) rendered->reasoning = start;
+}
+
 }  // namespace
 
 absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat,
                                               EncodePace* pace) {
-  const bool may_think = chat_template.reasoning_format() != ReasoningFormat::kNone;
   if (!chat.continue_final_message) {
     absl::StatusOr<RenderedChat> rendered = chat_template.Render(chat.input, pace);
-    if (rendered.ok() && may_think) rendered->reasoning = StartBehindTemplate(*rendered);
+    if (rendered.ok()) SetStart(StartBehindTemplate(*rendered), chat_template, &*rendered);
     return rendered;
   }
   const std::optional<std::string_view> content = FinalContent(chat);
@@ -174,10 +178,8 @@ absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template,
   absl::Status status =
       says_nothing ? CutAtPlaceOfText(&*rendered) : CutBehindFinalMessage(continued, &*rendered);
   if (!status.ok()) return status;
-  if (may_think) {
-    rendered->reasoning =
-        says_nothing ? StartBehindTemplate(*rendered) : StartWithinMessage(continued, *rendered);
-  }
+  SetStart(says_nothing ? StartBehindTemplate(*rendered) : StartWithinMessage(continued, *rendered),
+           chat_template, &*rendered);
   return rendered;
 }
 

@@ -13,7 +13,7 @@ namespace refrain::engine {
 // refuses, and for a message that cannot be continued: one without text, or of which the template
 // does not show where its text ends. Where the template has thoughts, `reasoning` tells whether one
 // has been opened for the answer: by the tags in what the template ends with, or in the message's
-// text and in front of it. `pace` as ChatTemplate::Render's.
+// text and in front of it; `by_tags` tells it of any. `pace` as ChatTemplate::Render's.
 absl::StatusOr<RenderedChat> RenderChatPrompt(const ChatTemplate& chat_template, ChatPrompt chat,
                                               EncodePace* pace = nullptr);
 

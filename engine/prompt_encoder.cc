@@ -93,6 +93,7 @@ PromptEncoder::PromptEncoder(const Tokenizer* tokenizer, const ChatTemplate* cha
       constrainer_(constrainer),
       ends_(EndsOfGeneration(*tokenizer)),
       bad_words_(tokenizer),
+      thought_closer_(std::make_shared<ThoughtCloser>(tokenizer)),
       stop_rules_({ends_.begin(), ends_.end()}) {}
 
 OutputPlace PromptEncoder::PlaceOf(const std::optional<PromptText>& text) const {
@@ -140,6 +141,35 @@ void PromptEncoder::SetConstraint(OutputConstrainer::Made made, EncodedRequest* 
   request->constraint = std::move(constraint);
 }
 
+// Who asks for it says that the model thinks: it counts whether or not anybody tells thoughts
+// apart. But a form knows of those alone that are told apart, and has none elsewhere.
+absl::Status PromptEncoder::LimitThought(const std::optional<PromptText>& text,
+                                         EncodedRequest* request) const {
+  SamplingParams& sampling = request->request.sampling;
+  if (!sampling.thinking_budget_tokens.has_value()) return absl::OkStatus();
+  ReasoningStart start = PlaceOf(text).reasoning;
+  if (request->request.format == nullptr) {
+    start = text.has_value() ? text->by_tags : ReasoningStartOf(Spelled(request->prompt), 0);
+  }
+  if (start == ReasoningStart::kBehind) return absl::OkStatus();
+  if (!thought_closer_->can_close()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "thinking_token_budget is ", *sampling.thinking_budget_tokens,
+        ", must be absent: the model's vocabulary has no tokens for ", std::string(kThinkClose)));
+  }
+  sampling.thinking_limit = std::make_shared<ThinkingLimit>(
+      ThinkingLimit{.closer = thought_closer_,
+                    .start = start,
+                    .budget_tokens = *sampling.thinking_budget_tokens});
+  return absl::OkStatus();
+}
+
+std::string PromptEncoder::Spelled(std::span<const TokenId> ids) const {
+  std::string text;
+  for (const TokenId id : ids) text.append(tokenizer_->TokenBytes(id));
+  return text;
+}
+
 bool PromptEncoder::IsLongToRender(const Request& request) {
   constexpr size_t kMany = 1024;  // some 6 us each
   const auto* chat = std::get_if<ChatPrompt>(&request.prompt);
@@ -178,6 +208,9 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request, EncodePac
                       .parse_special = true,
                       .plain_spans = std::move(text->plain_spans)};
     if (!text->add_special_tokens) prompt.add_bos = false;
+    if (request->sampling.thinking_budget_tokens.has_value()) {
+      prompt.by_tags = ReasoningStartOf(prompt.text, 0);
+    }
     return prompt;
   }
   ChatPrompt& chat = std::get<ChatPrompt>(request->prompt);
@@ -192,6 +225,7 @@ absl::StatusOr<PromptText> PromptEncoder::RenderText(Request* request, EncodePac
   PromptText prompt{.parse_special = options.parse_special, .add_bos = options.add_bos};
   prompt.plain_spans.assign(options.plain_spans.begin(), options.plain_spans.end());
   prompt.reasoning = rendered->reasoning;
+  prompt.by_tags = rendered->by_tags;
   prompt.text = std::move(rendered->text);
   return prompt;
 }
@@ -206,6 +240,7 @@ absl::Status PromptEncoder::Tokenize(const std::optional<PromptText>& text, Enco
     request->prompt = std::move(std::get<TokenPrompt>(in.prompt).ids);
   }
   in.prompt = TokenPrompt{};
+  if (absl::Status status = LimitThought(text, request); !status.ok()) return status;
   Truncate(request);
   auto banned = bad_words_.Encode(in.sampling.bad_words);
   if (!banned.ok()) return banned.status();

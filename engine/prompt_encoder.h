@@ -2,7 +2,9 @@
 #define REFRAIN_ENGINE_PROMPT_ENCODER_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "engine/stop_rule_maker.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "engine/thinking_budget.h"
 #include "engine/turn_memory.h"
 
 namespace refrain::engine {
@@ -25,6 +28,7 @@ struct PromptText {
   std::optional<bool> add_bos;
   std::vector<TextSpan> plain_spans;
   ReasoningStart reasoning = ReasoningStart::kBehind;
+  ReasoningStart by_tags = ReasoningStart::kBefore;  // RenderedChat's
 };
 
 // What a request may be at most.
@@ -60,7 +64,7 @@ class PromptEncoder {
   // False where it is yet to be made, which Tokenize does and which may take long. Quick.
   bool FindConstraint(const std::optional<PromptText>& text, EncodedRequest* request) const;
   // Fills `prompt`, `turn`, `stop_rules`, `constraint` and what the sampling parameters have in
-  // tokens. `pace` may be null.
+  // tokens: bans, and the limit of a thought. `pace` may be null.
   absl::Status Tokenize(const std::optional<PromptText>& text, EncodedRequest* request,
                         EncodePace* pace = nullptr) const;
   // So many bytes of the prompt's text were not tokenized before in its scope. Quick.
@@ -75,6 +79,8 @@ class PromptEncoder {
   absl::Status Constrain(const std::optional<PromptText>& text, EncodedRequest* request,
                          EncodePace* pace) const;
   void SetConstraint(OutputConstrainer::Made made, EncodedRequest* request) const;
+  absl::Status LimitThought(const std::optional<PromptText>& text, EncodedRequest* request) const;
+  std::string Spelled(std::span<const TokenId> ids) const;
   absl::Status CheckText(const PromptText& text) const;
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   static void Truncate(EncodedRequest* request);
@@ -88,6 +94,7 @@ class PromptEncoder {
   SharedList<TokenId> ends_;       // of generation
   mutable StretchMemo stretches_;  // of prompts
   BadWordEncoder bad_words_;
+  const std::shared_ptr<const ThoughtCloser> thought_closer_;
   StopRuleMaker stop_rules_;
 };
 

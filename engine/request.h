@@ -19,6 +19,8 @@ namespace refrain::engine {
 
 using kvcache::TokenId;
 
+struct ThinkingLimit;  // thinking_budget.h
+
 // How the next token is chosen. The defaults choose from the model's own distribution. Order of
 // application: logit bias, penalties, min_tokens' ban, temperature, min-p, top-k, top-p. Cheap to
 // copy: every sequence of every prompt of a call has one.
@@ -36,6 +38,11 @@ struct SamplingParams {
   // `banned_sequences`: the last token of one is not chosen while the output ends with the others.
   SharedList<std::string> bad_words;
   SharedList<std::vector<TokenId>> banned_sequences;
+  // At least 0: so many tokens may be generated in a thought in front of the answer, whether or not
+  // it is told apart; then its closing tag is all that may come, whatever else is allowed, until it
+  // is there. Encoding adds `thinking_limit`, where the prompt leaves room for a thought.
+  std::optional<int32_t> thinking_budget_tokens;
+  std::shared_ptr<const ThinkingLimit> thinking_limit;
   std::optional<uint64_t> seed;  // none = a fresh one per request; the same seed and request give
                                  // the same tokens under `engine.reproducible`
 };

@@ -73,6 +73,8 @@ void CheckBeams(const Request& request, const RequestLimits& limits, Checker& ch
   check.Require(s.allowed_tokens.empty(), "allowed_tokens", "set", "absent", kWithBeams);
   check.Require(s.bad_words.empty() && s.banned_sequences.empty(), "bad_words", "set", "absent",
                 kWithBeams);
+  check.Require(!s.thinking_budget_tokens.has_value(), "thinking_token_budget",
+                s.thinking_budget_tokens.value_or(0), "absent", kWithBeams);
   check.Require(request.format == nullptr, "a form of the output", "set", "absent", kWithBeams);
   check.Require(request.stop.stop.empty(), "stop", "set", "absent", kWithBeams);
   check.Require(!request.echo, "echo", "on", "off", kWithBeams);
@@ -112,6 +114,8 @@ absl::Status CheckRequest(const Request& request, const RequestLimits& limits) {
   check.RequireIds("allowed_tokens", s.allowed_tokens, limits.vocab_size);
   check.Require(request.format == nullptr || s.allowed_tokens.empty(), "allowed_tokens", "set",
                 "absent where the output has a form: no token might be left");
+  check.Require(s.thinking_budget_tokens.value_or(0) >= 0, "thinking_token_budget",
+                s.thinking_budget_tokens.value_or(0), "at least 0");
   for (const auto& sequence : s.banned_sequences) {
     check.RequireIds("banned_sequences", sequence, limits.vocab_size);
   }

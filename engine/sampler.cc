@@ -196,6 +196,7 @@ SamplerState::SamplerState(const SamplingParams& params, uint64_t seed,
       late_tokens_(std::move(late_tokens)),
       constraint_(std::move(constraint)) {
   if (constraint_ != nullptr) matcher_.emplace(constraint_->grammar, constraint_->masks);
+  if (params_.thinking_limit != nullptr) thought_.emplace(params_.thinking_limit);
   if (params_.repetition_penalty != 1.0) {
     prompt_tokens_ = std::make_shared<const std::vector<TokenId>>(DistinctTokens(prompt));
   }
@@ -213,6 +214,7 @@ SamplerState::SamplerState(const SamplerState& sibling, uint64_t seed)
       prompt_tokens_(sibling.prompt_tokens_),
       longest_ban_(sibling.longest_ban_) {
   if (constraint_ != nullptr) matcher_.emplace(constraint_->grammar, constraint_->masks);
+  if (params_.thinking_limit != nullptr) thought_.emplace(params_.thinking_limit);
 }
 
 bool SamplerState::InPrompt(TokenId token) const {
@@ -223,7 +225,8 @@ bool SamplerState::InPrompt(TokenId token) const {
 bool SamplerState::greedy_but_bans() const {
   return params_.temperature == 0 && params_.repetition_penalty == 1.0 &&
          params_.presence_penalty == 0 && params_.frequency_penalty == 0 &&
-         params_.logit_bias.empty() && params_.allowed_tokens.empty() && !matcher_.has_value();
+         params_.logit_bias.empty() && params_.allowed_tokens.empty() && !matcher_.has_value() &&
+         !(thought_.has_value() && thought_->Due().has_value());
 }
 
 OutputState SamplerState::Count(TokenId token) {
@@ -236,6 +239,7 @@ OutputState SamplerState::Count(TokenId token) {
     if (recent_.size() == longest_ban_ - 1) recent_.erase(recent_.begin());
     recent_.push_back(token);
   }
+  if (thought_.has_value()) thought_->Count(token);
   return matcher_.has_value() ? Follow(token) : OutputState::kGoesOn;
 }
 
@@ -254,7 +258,18 @@ OutputState SamplerState::Follow(TokenId token) {
   return is_end ? OutputState::kGoesOn : OutputState::kStuck;
 }
 
-std::optional<TokenSet> SamplerState::HeldTo() const {
+std::optional<TokenSet> SamplerState::HeldTo(size_t vocab_size) const {
+  std::optional<TokenSet> held_to = HeldToForm();
+  const std::optional<TokenId> due = thought_.has_value() ? thought_->Due() : std::nullopt;
+  if (!due.has_value() || ToIndex(*due) >= vocab_size) return held_to;
+  // A form says where its thoughts may close.
+  if (held_to.has_value() && !held_to->Has(*due)) return held_to;
+  held_to.emplace(vocab_size);
+  held_to->Add(*due);
+  return held_to;
+}
+
+std::optional<TokenSet> SamplerState::HeldToForm() const {
   if (!matcher_.has_value() || matcher_->MustEnd() || matcher_->is_overrun()) return std::nullopt;
   TokenSet held_to(constraint_->masks->trie().vocab_size());
   matcher_->FindAllowed(&held_to);
@@ -302,9 +317,10 @@ std::vector<TokenId> SamplerState::Banned(size_t vocab_size, const TokenSet* hel
 
 void SamplerState::Adjust(std::span<float> logits) const {
   const auto in_range = [&](TokenId token) { return kvcache::ToIndex(token) < logits.size(); };
-  const std::optional<TokenSet> held_to = HeldTo();
-  if (held_to.has_value()) BanOthers(*held_to, logits);
-  if (!params_.allowed_tokens.empty()) {
+  const std::optional<TokenSet> held_to = HeldTo(logits.size());
+  if (held_to.has_value()) {
+    BanOthers(*held_to, logits);
+  } else if (!params_.allowed_tokens.empty()) {
     std::vector<std::pair<size_t, float>> kept;
     for (const TokenId token : params_.allowed_tokens) {
       if (in_range(token)) kept.emplace_back(ToIndex(token), logits[ToIndex(token)]);
@@ -373,8 +389,11 @@ kernels::SamplingRow SamplerState::DeviceRow(size_t vocab_size,
                                                       params_.top_p, params_.min_p, NextUniform());
   row.edit_begin = static_cast<int32_t>(edits->size());
   row.allowed_begin = static_cast<int32_t>(allowed->size());
-  for (const TokenId token : params_.allowed_tokens) {
-    allowed->push_back(static_cast<int32_t>(token));
+  const std::optional<TokenSet> held_to = HeldTo(vocab_size);
+  if (!held_to.has_value()) {
+    for (const TokenId token : params_.allowed_tokens) {
+      allowed->push_back(static_cast<int32_t>(token));
+    }
   }
   for (const auto& [token, bias] : params_.logit_bias) {
     edits->push_back({.token = static_cast<int32_t>(token), .bias = bias});
@@ -383,7 +402,6 @@ kernels::SamplingRow SamplerState::DeviceRow(size_t vocab_size,
   AddPromptPenalties(edits);
   const auto prompt_end = std::ssize(*edits) - row.edit_begin;
   AddChosenPenalties(edits);
-  const std::optional<TokenSet> held_to = HeldTo();
   for (const TokenId token : Banned(vocab_size, held_to.has_value() ? &*held_to : nullptr)) {
     edits->push_back({.token = static_cast<int32_t>(token), .banned = 1});
   }

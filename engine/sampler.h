@@ -14,6 +14,7 @@
 #include "engine/request.h"
 #include "engine/shared_list.h"
 #include "engine/step_batch.h"
+#include "engine/thinking_budget.h"
 #include "engine/token_stream.h"
 #include "kernels/sampling_args.h"
 
@@ -60,8 +61,10 @@ class SamplerState {
 
  private:
   std::vector<TokenId> Banned(size_t vocab_size, const TokenSet* held_to) const;
-  // What the constraint allows now. None: everything, as nothing would be left.
-  std::optional<TokenSet> HeldTo() const;
+  // What the constraint allows now, or the one token that closes a thought whose budget is used up;
+  // it stands above `allowed_tokens`. None: everything, or nothing would be left.
+  std::optional<TokenSet> HeldTo(size_t vocab_size) const;
+  std::optional<TokenSet> HeldToForm() const;
   OutputState Follow(TokenId token);  // with a constraint
   void Adjust(std::span<float> logits) const;
   void AddPromptPenalties(std::vector<kernels::LogitEdit>* edits) const;  // ascending
@@ -78,6 +81,7 @@ class SamplerState {
   std::shared_ptr<const OutputConstraint> constraint_;
   // With a constraint. Asking it may find that it is overrun; one thread at a time, as all here.
   mutable std::optional<GrammarMatcher> matcher_;
+  std::optional<ThoughtCounter> thought_;  // with a thinking limit
   // Each of the prompt's tokens once, ascending; null without a repetition penalty.
   std::shared_ptr<const std::vector<TokenId>> prompt_tokens_;
   std::unordered_map<TokenId, int32_t> chosen_times_;  // kept only when a penalty is set

@@ -59,6 +59,7 @@ inline constexpr Range kTopKRange{-1, INT32_MAX};  // -1 and 0 = all
 inline constexpr Range kRepetitionPenaltyRange{0.01, 100};
 inline constexpr Range kPenaltyRange{-2, 2};  // presence and frequency
 inline constexpr Range kLogitBiasRange{-100, 100};
+inline constexpr Range kThinkingBudgetRange{-1, INT32_MAX};  // tokens; -1 = as many as there are
 inline constexpr Range kTopLogprobsRange{0, 20};
 inline constexpr size_t kMaxLogitBiases = 4096;
 inline constexpr size_t kMaxStopStrings = 16;

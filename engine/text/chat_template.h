@@ -36,7 +36,9 @@ struct RenderedChat {
   // The bytes of `text` that came from the request (messages, tools, extra), not from the template.
   // The names of the usual roles count as the template's.
   std::vector<TextSpan> content_spans;
-  ReasoningStart reasoning = ReasoningStart::kBehind;  // RenderChatPrompt's
+  // RenderChatPrompt's, and the same also where the template is not known to have thoughts.
+  ReasoningStart reasoning = ReasoningStart::kBehind;
+  ReasoningStart by_tags = ReasoningStart::kBefore;
 };
 
 // The texts that a model has for its chats, as its files say them.

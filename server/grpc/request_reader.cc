@@ -100,6 +100,11 @@ void ReadSampling(const v1::Sampling& in, engine::SamplingParams* out, Complaint
   if (!complaint.ok()) return;
   out->allowed_tokens = complaint.Tokens("allowed_token_ids", in.allowed_token_ids());
   if (in.has_seed()) out->seed = static_cast<uint64_t>(in.seed());
+  if (in.has_thinking_token_budget()) {
+    complaint.RequireRange("thinking_token_budget", in.thinking_token_budget(),
+                           kThinkingBudgetRange);
+    if (in.thinking_token_budget() != -1) out->thinking_budget_tokens = in.thinking_token_budget();
+  }
   complaint.RequireAtMost("bad_words", in.bad_words_size(), kMaxBadWords, "words");
   if (!complaint.ok()) return;
   std::vector<std::string> words;

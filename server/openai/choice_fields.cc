@@ -25,6 +25,7 @@ void RefuseWithBeams(FieldReader& fields, const engine::Request& request) {
   require(sampling.logit_bias.empty(), "logit_bias", "absent");
   require(sampling.allowed_tokens.empty(), "allowed_token_ids", "absent");
   require(sampling.bad_words.empty(), "bad_words", "absent");
+  require(!sampling.thinking_budget_tokens.has_value(), "thinking_token_budget", "-1 or absent");
   require(request.stop.stop.empty(), "stop", "absent");
   require(!request.echo, "echo", "false");
 }

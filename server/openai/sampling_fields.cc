@@ -110,8 +110,8 @@ void ReadLabels(FieldReader& fields) {
 
 // What would make another answer of it. Left out silently, it would pass for done.
 void RefuseUnsupported(FieldReader& fields) {
-  for (const char* const name : {"thinking_token_budget", "logprob_token_ids",
-                                 "repetition_detection", "logits_processors"}) {
+  for (const char* const name :
+       {"logprob_token_ids", "repetition_detection", "logits_processors"}) {
     fields.Describe(name, kEmptySchema);
     if (!IsEmpty(fields.AnyOrNull(name))) fields.Refuse(name, "is not supported");
   }
@@ -200,6 +200,8 @@ void ReadSamplingFields(FieldReader& fields, const ModelLimits& limits, engine::
     }
   }
   ReadBadWords(fields, &sampling);
+  const auto budget = fields.Integer("thinking_token_budget", kThinkingBudgetRange);
+  if (budget.value_or(-1) != -1) sampling.thinking_budget_tokens = static_cast<int32_t>(*budget);
   request->priority = fields.Integer("priority", kInt64Range).value_or(0);
   fields.Describe("cache_salt", R"({"type":["string","null"],"minLength":1,"maxLength":128})");
   if (auto salt = fields.String("cache_salt")) {

@@ -141,8 +141,9 @@ TEST(ChatPromptTest, TellsWhetherTheAnswerBeginsInsideOfAThought) {
       "{% if add_generation_prompt %}<think>\n{% endif %}",
       "", "");
   ASSERT_TRUE(may_think.ok() && thinks.ok());
-  const auto start = [](const ChatTemplate& chat_template, const char* said, bool add_prompt,
-                        std::optional<bool> thinking = std::nullopt) {
+  ReasoningStart by_tags = ReasoningStart::kBehind;
+  const auto start = [&](const ChatTemplate& chat_template, const char* said, bool add_prompt,
+                         std::optional<bool> thinking = std::nullopt) {
     ChatPrompt prompt;
     prompt.input.messages = jinja::Value::MakeList({Message("user", jinja::Value::String(said))});
     prompt.input.add_generation_prompt = add_prompt;
@@ -151,18 +152,23 @@ TEST(ChatPromptTest, TellsWhetherTheAnswerBeginsInsideOfAThought) {
       variables.Set("enable_thinking", jinja::Value::Bool(*thinking));
       prompt.input.extra = jinja::Value::MakeMap(std::move(variables));
     }
-    return RenderChatPrompt(chat_template, std::move(prompt))->reasoning;
+    const auto rendered = RenderChatPrompt(chat_template, std::move(prompt));
+    by_tags = rendered->by_tags;
+    return rendered->reasoning;
   };
   EXPECT_EQ(start(**may_think, "hi", true), ReasoningStart::kBefore);
   EXPECT_EQ(start(**may_think, "hi", true, true), ReasoningStart::kBefore);
   EXPECT_EQ(start(**may_think, "hi", true, false), ReasoningStart::kBehind);
+  EXPECT_EQ(by_tags, ReasoningStart::kBehind);
   EXPECT_EQ(start(**thinks, "hi", true), ReasoningStart::kInside);
+  EXPECT_EQ(by_tags, ReasoningStart::kInside);
   EXPECT_EQ(start(**thinks, "hi", false), ReasoningStart::kBefore);
   // No tag of a message is the template's.
   EXPECT_EQ(start(**thinks, "<think>", false), ReasoningStart::kBefore);
   const auto no_thoughts =
       ChatTemplate::Create("{{ messages[0].content }}<think>", "", "");  // closes none
   EXPECT_EQ(start(**no_thoughts, "hi", true), ReasoningStart::kBehind);
+  EXPECT_EQ(by_tags, ReasoningStart::kBesideTag);
 }
 
 // By the words that are there already, or where there are none as the template has them.

@@ -156,6 +156,38 @@ TEST_P(PipelinedEngineTest, GreedyRequestsGetTheHostSamplersTokens) {
   }
 }
 
+// A thought of the prompt, by tokens of one byte: nothing but the tag's may come behind the budget,
+// though their steps are launched before the host has seen the last ones.
+TEST_P(PipelinedEngineTest, AThoughtIsClosedBehindItsBudget) {
+  const TemporaryDirectory folder;
+  const std::string model = WriteSmallModel(folder);
+  const DeviceEngine device = ServeOn(model, false);
+  const DeviceEngine host = ServeOn(model, true);
+  for (const double temperature : {0.0, 1.3}) {
+    Request request = RequestFor({}, 20);
+    request.prompt = TextPrompt{.text = "So: <think>"};
+    request.sampling.temperature = temperature;
+    request.sampling.seed = 3;
+    request.sampling.repetition_penalty = 1.2;
+    const Output free = device.Run(request);
+    request.sampling.thinking_budget_tokens = 5;
+    const Output got = device.Run(request);
+    if (temperature == 0) ExpectSame(got, host.Run(request), "greedy");
+    ASSERT_EQ(got.tokens.size(), 20u);
+    std::string tag;
+    for (size_t i = 0; i < got.tokens.size(); ++i) {
+      const std::string_view bytes = device.engine->tokenizer().TokenBytes(got.tokens[i].token);
+      if (i < 5) {
+        EXPECT_EQ(got.tokens[i].token, free.tokens[i].token) << i;
+      } else if (tag.size() < kThinkClose.size()) {
+        tag.append(bytes);
+      }
+    }
+    EXPECT_EQ(tag, kThinkClose);
+  }
+  EXPECT_GE(device.runner->unseen_ids, 4 * 15);
+}
+
 // Requests come while others run, and some of them go; what each gets does not depend on how many
 // steps are in flight, nor on what else runs.
 TEST_P(PipelinedEngineTest, ARandomMixGetsTheSameWithOneAndWithTwoStepsInFlight) {

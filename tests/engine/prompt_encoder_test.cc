@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -326,6 +327,77 @@ TEST_F(PromptEncoderTest, SaysWhichTextCannotBeTokenized) {
   request.prompt = TextPrompt{.text = "ab"};
   request.sampling.bad_words = {slow};
   EXPECT_EQ(status_of(request), absl::InvalidArgumentError("bad_words: " + problem + " of 62"));
+}
+
+// By what the prompt itself has of tags, where nobody tells thoughts apart from answers, too.
+TEST_F(PromptEncoderTest, LimitsTheThoughtThatThePromptLeavesTheModelIn) {
+  const testing::FakeTokenizer tokenizer(
+      {"<think>", "</think>", "a", "<", "/", "t", "h", "i", "n", "k", ">", "</s>"});
+  const char* const source =
+      "{{ messages[0].content }}{% if false %}</think>{% endif %}"
+      "{% if add_generation_prompt %}<think>\n{% endif %}";
+  const auto thinks = ChatTemplate::Create(source, "", "");
+  const auto off = ChatTemplate::Create({.source = source, .finds_reasoning = false});
+  ASSERT_TRUE(thinks.ok() && off.ok());
+  OutputConstrainer constrainer(&tokenizer, tokenizer.vocab_size());
+  const auto format =
+      std::make_shared<OutputFormat>(OutputFormat{.form = OutputFormat::Regex{"a+"}, .field = "f"});
+  // None: no limit.
+  const auto start = [&](const ChatTemplate& chat_template,
+                         std::variant<TextPrompt, ChatPrompt, TokenPrompt> prompt, bool has_form,
+                         std::optional<int32_t> budget = 5) -> std::optional<ReasoningStart> {
+    const PromptEncoder encoder(&tokenizer, &chat_template,
+                                {.max_context_tokens = 100, .kv_capacity_tokens = 100}, nullptr,
+                                &constrainer);
+    EncodedRequest encoded;
+    encoded.request.prompt = std::move(prompt);
+    encoded.request.sampling.thinking_budget_tokens = budget;
+    if (has_form) encoded.request.format = format;
+    const auto text = encoder.Render(&encoded);
+    EXPECT_TRUE(text.ok() && encoder.Tokenize(*text, &encoded).ok());
+    const auto& limit = encoded.request.sampling.thinking_limit;
+    if (limit == nullptr) return std::nullopt;
+    EXPECT_EQ(limit->budget_tokens, 5);
+    return limit->start;
+  };
+  const auto chat = [](bool opens) {
+    jinja::Map message;
+    message.Set("content", jinja::Value::String("</think>"));  // of the user
+    ChatPrompt prompt;
+    prompt.input.messages = jinja::Value::MakeList({jinja::Value::MakeMap(std::move(message))});
+    prompt.input.add_generation_prompt = opens;
+    return prompt;
+  };
+  const auto text = [](const char* said) { return TextPrompt{.text = said}; };
+  for (const bool has_form : {false, true}) {
+    EXPECT_EQ(start(**thinks, chat(true), has_form), ReasoningStart::kInside);
+    EXPECT_EQ(start(**thinks, chat(false), has_form), ReasoningStart::kBefore);
+    EXPECT_EQ(start(**thinks, chat(true), has_form, std::nullopt), std::nullopt);
+    EXPECT_EQ(start(**off, text("a</think>\n"), has_form), std::nullopt);
+  }
+  EXPECT_EQ(start(**off, chat(true), false), ReasoningStart::kInside);
+  EXPECT_EQ(start(**off, chat(false), false), ReasoningStart::kBefore);
+  EXPECT_EQ(start(**off, text("a"), false), ReasoningStart::kBefore);
+  EXPECT_EQ(start(**off, text("a<think>"), false), ReasoningStart::kBesideTag);
+  EXPECT_EQ(start(**off, text("</think><think>a </"), false),
+            ReasoningStart(ReasoningStart::kAmid, 2));
+  EXPECT_EQ(start(**off, TokenPrompt{.ids = {T(2), T(0)}}, false), ReasoningStart::kBesideTag);
+  EXPECT_EQ(start(**off, TokenPrompt{.ids = {T(0), T(2), T(1)}}, false), std::nullopt);
+  // Who has a form there has no thought: the output is held to it from its first token on.
+  EXPECT_EQ(start(**off, chat(true), true), std::nullopt);
+  EXPECT_EQ(start(**off, text("a<think>"), true), std::nullopt);
+  EXPECT_EQ(start(**off, TokenPrompt{.ids = {T(2), T(0)}}, true), std::nullopt);
+}
+
+TEST_F(PromptEncoderTest, RefusesAThinkingBudgetWhereNoTokenSpellsTheTag) {
+  Request request;
+  request.prompt = TextPrompt{.text = "a"};
+  request.sampling.thinking_budget_tokens = 7;
+  Encode(request);
+  EXPECT_EQ(status_,
+            absl::InvalidArgumentError(
+                "thinking_token_budget is 7, must be absent: the model's vocabulary has no "
+                "tokens for </think>"));
 }
 
 TEST_F(PromptEncoderTest, BansBadWordsAloneAndBehindASpace) {

@@ -55,7 +55,7 @@ Request TokenRequest(const std::vector<int32_t>& prompt, int32_t max_tokens) {
 LoopHarness::LoopHarness(const LoopOptions& o)
     : options(o),
       memory(o.num_chunks, o.chunk_tokens),
-      runner(&memory, static_cast<int32_t>(LetterVocabulary().size()), o.max_in_flight),
+      runner(&memory, static_cast<int32_t>(o.vocabulary.size()), o.max_in_flight),
       cache(*kvcache::CacheManager::Create({.num_chunks = o.num_chunks,
                                             .chunk_tokens = o.chunk_tokens,
                                             .max_slots = o.max_sequences,

@@ -33,6 +33,7 @@ struct LoopOptions {
   int64_t queued_tokens = 1 << 20;
   engine::PlanFunction planner = &engine::Plan;
   engine::EngineObserver* observer = nullptr;
+  std::vector<std::string> vocabulary = LetterVocabulary();
 };
 
 // Everything that a consumer read of one choice.
@@ -79,7 +80,7 @@ class LoopHarness {
   LoopOptions options;
   FakeChunkMover memory;
   FakeModelRunner runner;
-  FakeTokenizer tokenizer{LetterVocabulary()};
+  FakeTokenizer tokenizer{options.vocabulary};
   FakeClock clock;
   std::unique_ptr<kvcache::CacheManager> cache;
   std::shared_ptr<engine::AdmissionLedger> ledger;

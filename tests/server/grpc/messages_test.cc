@@ -173,6 +173,7 @@ TEST(RequestReader, ReadsEveryField) {
   sampling.add_allowed_token_ids(1);
   sampling.add_bad_words("no");
   sampling.set_seed(-1);
+  sampling.set_thinking_token_budget(9);
   v1::Stop& stop = *params.mutable_stop();
   stop.set_max_tokens(20);
   stop.set_min_tokens(2);
@@ -206,6 +207,7 @@ TEST(RequestReader, ReadsEveryField) {
   EXPECT_EQ(out->keep_prompt_tokens, 4096 - 20);
   EXPECT_TRUE(out->tell_prompt);
   EXPECT_THAT(out->sampling.bad_words, ElementsAre("no"));
+  EXPECT_EQ(out->sampling.thinking_budget_tokens, 9);
   EXPECT_THAT(std::get<engine::TokenPrompt>(out->prompt).ids, ElementsAre(engine::TokenId{7}));
   EXPECT_EQ(out->sampling.temperature, 0.5);
   EXPECT_EQ(out->sampling.top_p, kLeastTopP);

@@ -140,6 +140,8 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
       {"params.sampling.bad_words", sampling([](auto* s) {
          for (int i = 0; i < 257; ++i) s->add_bad_words("x");
        })},
+      {"params.sampling.thinking_token_budget",
+       sampling([](auto* s) { s->set_thinking_token_budget(-2); })},
       {"params.prompt_cache_key",
        params([](auto* p) { p->set_prompt_cache_key(std::string(1025, 'k')); })},
       {"params.prompt_cache_retention", params([](auto* p) {
@@ -151,6 +153,10 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
       {"params.sampling.top_k", params([](auto* p) {
          p->mutable_beam();
          p->mutable_sampling()->set_top_k(5);
+       })},
+      {"params.sampling.thinking_token_budget", params([](auto* p) {
+         p->mutable_beam();
+         p->mutable_sampling()->set_thinking_token_budget(5);
        })},
       {"params.stop.stop", params([](auto* p) {
          p->mutable_beam();

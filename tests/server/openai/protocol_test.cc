@@ -145,8 +145,8 @@ TEST(Protocol, AcceptsTheDefaultsOfLoadGenerators) {
 }
 
 TEST(Protocol, TakesWhatIsNotSupportedWhenItIsEmpty) {
-  for (const char* name : {"functions", "thinking_token_budget", "logprob_token_ids",
-                           "repetition_detection", "logits_processors"}) {
+  for (const char* name :
+       {"functions", "logprob_token_ids", "repetition_detection", "logits_processors"}) {
     for (const char* empty : {"null", "\"\"", "[]", "{}"}) {
       const auto call = Chat(Concat(",\"", name, "\":", empty));
       EXPECT_TRUE(call.ok()) << call.status();
@@ -184,6 +184,7 @@ TEST(Protocol, ReadsEverySamplingField) {
       R"("allowed_token_ids":[1,2],"min_tokens":3,"max_tokens":8.0,"stop":["a","b"],)"
       R"("stop_token_ids":[4],"include_stop_str_in_output":true,"priority":-1,"cache_salt":"s",)"
       R"("echo":true,"logprobs":2,"prompt_logprobs":5,"bad_words":["x y"],)"
+      R"("thinking_token_budget":12,)"
       R"("return_token_ids":true,"truncate_prompt_tokens":7,"skip_special_tokens":false)");
   ASSERT_TRUE(call.ok()) << call.status();
   const engine::Request& request = call->first();
@@ -210,6 +211,7 @@ TEST(Protocol, ReadsEverySamplingField) {
   EXPECT_EQ(request.logprobs.top, 2);
   EXPECT_EQ(request.logprobs.prompt_top, 5);
   EXPECT_THAT(request.sampling.bad_words, ElementsAre("x y"));
+  EXPECT_EQ(request.sampling.thinking_budget_tokens, 12);
   EXPECT_EQ(request.keep_prompt_tokens, 7);
   EXPECT_TRUE(request.tell_prompt);
   EXPECT_TRUE(call->output.token_ids);
@@ -226,6 +228,16 @@ TEST(Protocol, SeedMinusOneIsNone) {
   EXPECT_EQ(Completion(R"(,"seed":0)")->first().sampling.seed, 0u);
   EXPECT_EQ(Completion(R"(,"seed":9223372036854775807)")->first().sampling.seed,
             static_cast<uint64_t>(INT64_MAX));
+}
+
+TEST(Protocol, AThinkingBudgetOfMinusOneIsNone) {
+  for (const char* none : {R"(,"thinking_token_budget":-1)", R"(,"thinking_token_budget":null)"}) {
+    EXPECT_FALSE(Chat(none)->first().sampling.thinking_budget_tokens.has_value());
+    EXPECT_TRUE(Chat(Concat(none, R"(,"use_beam_search":true)")).ok());
+  }
+  EXPECT_EQ(Chat(R"(,"thinking_token_budget":0)")->first().sampling.thinking_budget_tokens, 0);
+  EXPECT_EQ(Chat(R"(,"thinking_token_budget":2147483647)")->first().sampling.thinking_budget_tokens,
+            INT32_MAX);
 }
 
 // All that are as good as the best token; the engine's own range is open at 1.
