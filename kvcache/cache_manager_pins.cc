@@ -44,23 +44,17 @@ std::vector<NodeId> CacheManager::EndsOf(const Namespace& name_space,
 }
 
 int32_t CacheManager::Drop(const Namespace& name_space, const TokenSpan& tokens) {
+  const std::vector<NodeId> ends = EndsOf(name_space, tokens);
   int32_t dropped = 0;
-  for (;;) {
-    const std::vector<NodeId> ends = EndsOf(name_space, tokens);
-    if (ends.empty()) break;
-    int32_t chunks = 0;
-    for (const NodeId end : ends) chunks += cache_.EvictFrom(end);
-    if (chunks == 0) return dropped;
-    dropped += chunks;
-  }
+  for (const NodeId end : ends) dropped += cache_.EvictFrom(end);
   const NodeId root = tree().FindRootOrNone(name_space);
-  if (root == kNoNode) return dropped;
+  if (!ends.empty() || root == kNoNode) return dropped;
   const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
   NodeId id = found.node;
   // A chunk that agrees with the prompt in its first tokens only is another prompt's.
   const bool part = found.num_tokens < tree().node(id).end_tokens();
   if (part && !tree().node(id).is_root()) id = tree().node(id).parent;
-  return dropped + cache_.EvictUpwards(id);
+  return cache_.EvictUpwards(id);
 }
 
 }  // namespace refrain::kvcache

@@ -170,7 +170,7 @@ TEST(IdleSweepTest, AloneItLeavesWhatRunsAndWhatIsPinned) {
 // "abcdef" ends inside two chunks: those go, and what stands behind them, but nothing else.
 TEST(IdleSweepTest, OfAPromptsEndsItTakesThemAndWhatStandsBehindThem) {
   LetterHarness h;
-  for (const char* text : {"abcdefghijkl", "abcdefxyz", "abcdXY", "other prompt"}) {
+  for (const char* text : {"abcdefghijkl", "abcdefxyz", "abcdXY", "abcdyz", "other prompt"}) {
     h.Run(1, text);
     h.Leave(1);
   }
@@ -182,6 +182,7 @@ TEST(IdleSweepTest, OfAPromptsEndsItTakesThemAndWhatStandsBehindThem) {
   EXPECT_EQ(sweep.evicted_chunks(), 4);
   EXPECT_EQ(h.Match(CellsOf("abcdefghijkl")).num_tokens, 4);
   EXPECT_EQ(h.Match(CellsOf("abcdXY")).num_tokens, 6);
+  EXPECT_EQ(h.Match(CellsOf("abcdyz")).num_tokens, 6);
   EXPECT_EQ(h.Match(CellsOf("other prompt")).num_tokens, 12);
   EXPECT_TRUE(h.cache->EndsOf({}, SpanOf(CellsOf("abcdef")).span()).empty()) << "cached in part";
   EXPECT_TRUE(h.cache->EndsOf({"", "salt"}, SpanOf(CellsOf("abcd")).span()).empty());
@@ -219,13 +220,13 @@ void AllocateSomething() {
   asm volatile("" : : "r"(block.data()) : "memory");
 }
 
-// A million chunks, and 100,000 prompts with nothing in common, in one namespace and in as many:
+// A million chunks, and 200,000 prompts with nothing in common, or each in a namespace of its own:
 // the engine thread, which streams wait for, is never held for longer than a millisecond or two.
 TEST(IdleSweepTest, NoStepTakesLong) {
   constexpr int32_t kFactor = testing::kSlowBuildFactor;
   for (const Shape& shape : {Shape{"conversations", 10'000 / kFactor, 100, false},
-                             Shape{"prompts", 100'000 / kFactor, 1, false},
-                             Shape{"salted prompts", 100'000 / kFactor, 1, true}}) {
+                             Shape{"prompts", 200'000 / kFactor, 1, false},
+                             Shape{"salted prompts", 200'000 / kFactor, 1, true}}) {
     const int32_t chunks = shape.prompts * shape.chunks;
     double longest_us = 1e9, all_us = 1e9;  // the longest step of the best round
     for (int round = 0; round < 2; ++round) {
