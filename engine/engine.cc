@@ -23,6 +23,7 @@
 #include "engine/request_checks.h"
 #include "engine/request_queue.h"
 #include "engine/turn_memory.h"
+#include "kvcache/idle_sweep.h"
 #include "kvcache/session_scan.h"
 
 namespace refrain::engine {
@@ -129,6 +130,8 @@ class LocalEngine : public Engine {
   template <typename Answer>
   absl::StatusOr<Answer> AskCache(
       std::function<absl::StatusOr<Answer>(kvcache::CacheManager*)> question);
+  // The same for each step until one says that it was the last.
+  absl::Status AskInSteps(const std::function<bool(kvcache::CacheManager*)>& step);
   absl::StatusOr<std::vector<TokenId>> Encode(const Request& prompt) const;
   kvcache::Namespace NamespaceOf(const Request& request) const;
 
@@ -212,6 +215,13 @@ absl::StatusOr<Answer> LocalEngine::AskCache(
   return answered.get();
 }
 
+absl::Status LocalEngine::AskInSteps(const std::function<bool(kvcache::CacheManager*)>& step) {
+  for (;;) {
+    const absl::StatusOr<bool> goes_on = AskCache<bool>(step);
+    if (!goes_on.ok() || !*goes_on) return goes_on.status();
+  }
+}
+
 absl::StatusOr<std::vector<TokenId>> LocalEngine::Encode(const Request& prompt) const {
   EncodedRequest encoded;
   encoded.request = prompt;
@@ -234,21 +244,11 @@ absl::StatusOr<CacheView> LocalEngine::DescribeCache(const CacheViewLimits& limi
 
 absl::StatusOr<SessionList> LocalEngine::ListSessions(int32_t max_sessions) {
   kvcache::SessionScan scan(max_sessions);
-  using Step = bool (kvcache::SessionScan::*)(const kvcache::CacheManager&);
-  const auto take_steps = [this, &scan](Step step) -> absl::Status {
-    for (;;) {
-      const absl::StatusOr<bool> goes_on = AskCache<bool>(
-          [&scan, step](kvcache::CacheManager* cache) { return (scan.*step)(*cache); });
-      if (!goes_on.ok() || !*goes_on) return goes_on.status();
-    }
-  };
-  if (absl::Status status = take_steps(&kvcache::SessionScan::FindSome); !status.ok()) {
-    return status;
-  }
+  absl::Status status = AskInSteps([&scan](auto* cache) { return scan.FindSome(*cache); });
+  if (!status.ok()) return status;
   scan.Choose();
-  if (absl::Status status = take_steps(&kvcache::SessionScan::DescribeSome); !status.ok()) {
-    return status;
-  }
+  status = AskInSteps([&scan](auto* cache) { return scan.DescribeSome(*cache); });
+  if (!status.ok()) return status;
   return scan.Take();
 }
 
@@ -274,13 +274,25 @@ absl::StatusOr<PinList> LocalEngine::PinnedPrefixes() {
 absl::StatusOr<int32_t> LocalEngine::DropPrefix(const Request& prompt) {
   absl::StatusOr<std::vector<TokenId>> ids = Encode(prompt);
   if (!ids.ok()) return ids.status();
-  return AskCache<int32_t>([ids = *std::move(ids), name_space = NamespaceOf(prompt)](auto* cache) {
-    return cache->Drop(name_space, {.ids = ids, .positions = {}});
-  });
+  const kvcache::TokenSpan tokens{.ids = *ids, .positions = {}};
+  const kvcache::Namespace name_space = NamespaceOf(prompt);
+  absl::StatusOr<kvcache::IdleSweep> sweep = AskCache<kvcache::IdleSweep>(
+      [&](auto* cache) { return kvcache::IdleSweep(cache->EndsOf(name_space, tokens)); });
+  if (!sweep.ok()) return sweep.status();
+  const absl::Status status = AskInSteps([&](auto* cache) { return sweep->EvictSome(cache); });
+  if (!status.ok()) return status;
+  // What it is left with ends there or comes before, or has come meanwhile.
+  const absl::StatusOr<int32_t> rest =
+      AskCache<int32_t>([&](auto* cache) { return cache->Drop(name_space, tokens); });
+  if (!rest.ok()) return rest.status();
+  return sweep->evicted_chunks() + *rest;
 }
 
 absl::StatusOr<int32_t> LocalEngine::DropIdleCache() {
-  return AskCache<int32_t>([](auto* cache) { return cache->EvictAll(); });
+  kvcache::IdleSweep sweep;
+  const absl::Status status = AskInSteps([&](auto* cache) { return sweep.EvictSome(cache); });
+  if (!status.ok()) return status;
+  return sweep.evicted_chunks();
 }
 
 WaitingEnded LocalEngine::EndWaiting(std::span<const std::string> tenants,

@@ -130,7 +130,8 @@ class Engine {
   virtual absl::Status UnpinPrefix(PinId pin) = 0;
   virtual absl::StatusOr<PinList> PinnedPrefixes() = 0;
   // Forgets what nobody uses of the prompt, but for what other cached prompts begin with, too, and
-  // of what continues it; of everything without one. Returns the number of chunks.
+  // of what continues it; of everything without one. In steps as ListSessions (kvcache::IdleSweep):
+  // what is used or comes meanwhile may stay. Returns the number of chunks.
   virtual absl::StatusOr<int32_t> DropPrefix(const Request& prompt) = 0;
   virtual absl::StatusOr<int32_t> DropIdleCache() = 0;
 

@@ -134,13 +134,15 @@ class CacheManager {
   // Evicts what nobody uses of these tokens and, if all of them are cached, of what continues them;
   // what goes on otherwise as well stays. Returns the number of chunks.
   int32_t Drop(const Namespace& name_space, const TokenSpan& tokens);
+  // If all of these tokens are cached, the nodes in which they end, or their root.
+  std::vector<NodeId> EndsOf(const Namespace& name_space, const TokenSpan& tokens) const;
   // Hints of a running sequence (EvictionPolicy): its chunks will be wanted again; how it ended.
   void Retain(SequenceId sequence, std::string_view tenant);
   void Answered(SequenceId sequence, AnswerEnd answer) { Get(sequence).answer = answer; }
   // `sequence` waits to run and will join with `match`, which is current (EvictionPolicy::Await).
   void Await(SequenceId sequence, const WaitingPlace& place, const MatchResult& match);
   void StopAwaiting(SequenceId sequence) { cache_.StopAwaiting(sequence); }
-  int32_t EvictAll() { return cache_.EvictAll(); }  // what is idle; returns how many chunks
+  bool EvictIfIdle(NodeId node) { return cache_.EvictIfIdle(node); }  // whether it was (IdleSweep)
 
   // The plan for all running sequences; the same object until the structure changes.
   std::shared_ptr<const AttentionPlan> Plan();
@@ -184,8 +186,7 @@ class CacheManager {
   int32_t WriteBegin(const Sequence& sequence) const;
   size_t WritableChunks(const Sequence& sequence) const;
   ChunkId WritableChunk(const Sequence& sequence, size_t index) const;
-  // Of the reserved chunks, those with tokens.
-  size_t UsedReserved(const Sequence& sequence) const;
+  size_t UsedReserved(const Sequence& sequence) const;  // of `reserved` those with tokens
 
   // Steps of Reserve. Whether a part-held chunk may be written, or once its other tokens are gone.
   bool MayTakeOver(const Sequence& sequence) const;

@@ -4,28 +4,6 @@
 #include "kvcache/cache_manager.h"
 
 namespace refrain::kvcache {
-namespace {
-
-// Children of `parent` that begin with `rest`, which is shorter than a chunk.
-std::vector<NodeId> ChildrenThatBeginWith(const PrefixTree& tree, NodeId parent,
-                                          const TokenSpan& rest, int32_t begin) {
-  std::vector<NodeId> found;
-  for (const NodeId id : tree.node(parent).children) {
-    const PrefixTree::Node& node = tree.node(id);
-    if (node.tokens < static_cast<int32_t>(rest.ids.size())) continue;
-    bool equal = true;
-    for (size_t i = 0; equal && i < rest.ids.size(); ++i) {
-      const int32_t place = begin + static_cast<int32_t>(i);
-      const int32_t wanted = rest.positions.empty() ? place : rest.positions[i];
-      const int32_t position = node.positions != nullptr ? node.positions[i] : place;
-      equal = tree.ids(id)[i] == rest.ids[i] && position == wanted;
-    }
-    if (equal) found.push_back(id);
-  }
-  return found;
-}
-
-}  // namespace
 
 int32_t CacheManager::Pin(const Namespace& name_space, const TokenSpan& tokens) {
   const NodeId root = tree().FindRootOrNone(name_space);
@@ -51,34 +29,32 @@ void CacheManager::Unpin(const Namespace& name_space, const TokenSpan& tokens,
 }
 
 // The end of the prompt may stand in several chunks, each with another continuation.
+std::vector<NodeId> CacheManager::EndsOf(const Namespace& name_space,
+                                         const TokenSpan& tokens) const {
+  const NodeId root = tree().FindRootOrNone(name_space);
+  if (root == kNoNode) return {};
+  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
+  if (found.num_tokens < static_cast<int32_t>(tokens.ids.size())) return {};
+  const size_t rest_tokens = tokens.ids.size() % static_cast<size_t>(options_.chunk_tokens);
+  if (rest_tokens == 0) return {found.node};
+  return tree().ChildrenThatBeginWith(
+      tree().node(found.node).parent,
+      {tokens.ids.last(rest_tokens),
+       tokens.positions.empty() ? tokens.positions : tokens.positions.last(rest_tokens)});
+}
+
 int32_t CacheManager::Drop(const Namespace& name_space, const TokenSpan& tokens) {
+  const std::vector<NodeId> ends = EndsOf(name_space, tokens);
   int32_t dropped = 0;
-  for (;;) {
-    const NodeId root = tree().FindRootOrNone(name_space);
-    if (root == kNoNode) return dropped;
-    const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
-    const bool whole_prompt = found.num_tokens == static_cast<int32_t>(tokens.ids.size());
-    NodeId id = found.node;
-    // A chunk that agrees with the prompt in its first tokens only is another prompt's.
-    const bool part = found.num_tokens < tree().node(id).end_tokens();
-    if (!whole_prompt && part && !tree().node(id).is_root()) id = tree().node(id).parent;
-    int32_t chunks = 0;
-    const int32_t rest_tokens = found.num_tokens % options_.chunk_tokens;
-    if (whole_prompt && rest_tokens > 0) {
-      const auto begin = static_cast<size_t>(found.num_tokens - rest_tokens);
-      const TokenSpan rest{tokens.ids.subspan(begin), tokens.positions.empty()
-                                                          ? tokens.positions
-                                                          : tokens.positions.subspan(begin)};
-      for (const NodeId child : ChildrenThatBeginWith(tree(), tree().node(id).parent, rest,
-                                                      static_cast<int32_t>(begin))) {
-        chunks += cache_.EvictFrom(child);
-      }
-    } else {
-      chunks = whole_prompt ? cache_.EvictFrom(id) : cache_.EvictUpwards(id);
-    }
-    dropped += chunks;
-    if (chunks == 0 || !whole_prompt) return dropped;
-  }
+  for (const NodeId end : ends) dropped += cache_.EvictFrom(end);
+  const NodeId root = tree().FindRootOrNone(name_space);
+  if (!ends.empty() || root == kNoNode) return dropped;
+  const PrefixTree::PrefixMatch found = tree().Match(root, tokens);
+  NodeId id = found.node;
+  // A chunk that agrees with the prompt in its first tokens only is another prompt's.
+  const bool part = found.num_tokens < tree().node(id).end_tokens();
+  if (part && !tree().node(id).is_root()) id = tree().node(id).parent;
+  return cache_.EvictUpwards(id);
 }
 
 }  // namespace refrain::kvcache

@@ -207,38 +207,23 @@ void ChunkCache::Remove(NodeId node) {
   }
 }
 
-// In the policy's order one of many siblings would go from the middle, and move half of the others.
-int32_t ChunkCache::EvictAll() {
-  std::vector<NodeId> roots;
-  for (const auto& [root, name_space] : tree_.roots()) roots.push_back(root);
-  std::sort(roots.begin(), roots.end());  // so that it is the same in each run
-  std::vector<NodeId> first;
-  for (const NodeId root : roots) {
-    const std::vector<NodeId>& children = tree_.node(root).children;
-    first.insert(first.end(), children.begin(), children.end());
-  }
-  return EvictWithAllBehind(std::move(first));
+bool ChunkCache::EvictIfIdle(NodeId node) {
+  if (!use(node).idle) return false;
+  Evict(node);
+  return true;
 }
 
 // The root stays as long as the node itself does.
 int32_t ChunkCache::EvictFrom(NodeId node) {
-  const int32_t evicted = EvictWithAllBehind(tree_.node(node).children);
-  return evicted + EvictUpwards(node);
-}
-
-int32_t ChunkCache::EvictWithAllBehind(std::vector<NodeId> nodes) {
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const std::vector<NodeId>& children = tree_.node(nodes[i]).children;
-    nodes.insert(nodes.end(), children.begin(), children.end());
+  std::vector<NodeId> behind = tree_.node(node).children;
+  for (size_t i = 0; i < behind.size(); ++i) {
+    const std::vector<NodeId>& children = tree_.node(behind[i]).children;
+    behind.insert(behind.end(), children.begin(), children.end());
   }
   int32_t evicted = 0;
   // Children before parents, and of siblings the last one first: it moves none.
-  for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
-    if (!use(*id).idle) continue;
-    Evict(*id);
-    ++evicted;
-  }
-  return evicted;
+  for (auto id = behind.rbegin(); id != behind.rend(); ++id) evicted += EvictIfIdle(*id) ? 1 : 0;
+  return evicted + EvictUpwards(node);
 }
 
 int32_t ChunkCache::EvictUpwards(NodeId node) {

@@ -89,9 +89,10 @@ class ChunkCache {
     policy_->Await(sequence, place, node);
   }
   void StopAwaiting(SequenceId sequence) { policy_->StopAwaiting(sequence); }
-  // Everything idle. Returns the number of chunks.
-  int32_t EvictAll();
+  // False if it is not idle, or there is no such node.
+  bool EvictIfIdle(NodeId node);
   // What nobody uses of the node, all behind it, and what comes before it for its sake only.
+  // Returns the number of chunks.
   int32_t EvictFrom(NodeId node);
   // The node and what comes before it, up to the first that is not idle.
   int32_t EvictUpwards(NodeId node);
@@ -112,8 +113,6 @@ class ChunkCache {
   // `heir`: has all of its tokens; or kNoNode.
   void Drop(NodeId node, NodeId heir);
   void Evict(NodeId node);
-  // What is idle of these and all behind them; each stands before those behind it.
-  int32_t EvictWithAllBehind(std::vector<NodeId> nodes);
   void Remove(NodeId node);
 
   const bool keeps_unused_;

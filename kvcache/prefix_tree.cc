@@ -148,6 +148,19 @@ PrefixTree::PrefixMatch PrefixTree::MatchPart(NodeId parent, const Piece& rest) 
   return best;
 }
 
+std::vector<NodeId> PrefixTree::ChildrenThatBeginWith(NodeId parent,
+                                                      const TokenSpan& tokens) const {
+  const std::vector<NodeId>& children = node(parent).children;
+  const Piece wanted =
+      MakePiece(tokens, 0, static_cast<int32_t>(tokens.ids.size()), node(parent).end_tokens());
+  const auto begin = std::partition_point(children.begin(), children.end(), [&](NodeId child) {
+    return Compare(PieceOf(child), wanted) < 0;
+  });
+  const auto end = std::partition_point(
+      begin, children.end(), [&](NodeId child) { return IsPrefix(wanted, PieceOf(child)); });
+  return {begin, end};
+}
+
 bool PrefixTree::GoesOn(const PrefixMatch& match) const {
   const Node& last = node(match.node);
   if (match.num_tokens < last.end_tokens() || !last.children.empty()) return true;

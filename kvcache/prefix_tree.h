@@ -133,6 +133,8 @@ class PrefixTree {
   uint64_t roots_stamp() const { return roots_stamp_; }
   // The child with exactly these `chunk_tokens` tokens. Positions are given.
   NodeId FindFullChildOrNone(NodeId parent, const TokenSpan& chunk) const;
+  // Those whose first tokens are these, fewer than `chunk_tokens` and one at least.
+  std::vector<NodeId> ChildrenThatBeginWith(NodeId parent, const TokenSpan& tokens) const;
   // A sibling whose first tokens are all of its tokens.
   NodeId FindCoverOrNone(NodeId id) const;
   // Of the siblings beside it in order, those all of whose tokens are its first tokens. There are

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/evict_all.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
@@ -193,7 +194,7 @@ TEST_P(EngineLoopFailuresTest, WhatIsEvictedBehindALostStepIsNotCountedAsCompute
   h.runner.FailStep(h.runner.launched() + 1, absl::ResourceExhaustedError("once"));
   const auto stream = h.Submit(TokenRequest(Prompt(60), 3));
   while (h.loop.stats().steps_without_memory_total == 0) h.loop.Turn();
-  EXPECT_GT(h.cache->EvictAll(), 0);
+  EXPECT_GT(testing::EvictAll(h.cache.get()), 0);
   h.RunUntilIdle();
   const Usage usage = h.Read(stream).usage;
   EXPECT_EQ(usage.cached_tokens, 40);

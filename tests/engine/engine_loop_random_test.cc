@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "tests/support/evict_all.h"
 #include "tests/support/loop_harness.h"
 #include "tests/support/random_steps.h"
 
@@ -142,7 +143,7 @@ class Operator {
     const std::vector<TokenId>& ids = std::get<TokenPrompt>(request.prompt).ids;
     const uint32_t action = random() % 4;
     if (action == 0) {
-      cache_->EvictAll();
+      testing::EvictAll(cache_);
     } else if (action == 1) {
       cache_->Drop({}, {.ids = ids, .positions = {}});
     } else {

@@ -7,6 +7,7 @@
 
 #include "engine/engine_loop.h"
 #include "tests/engine/thirty_two_requests.h"
+#include "tests/support/evict_all.h"
 #include "tests/support/loop_harness.h"
 
 namespace refrain::engine {
@@ -367,7 +368,7 @@ TEST(EngineLoopRefreshTest, AMatchIsLookedForAgainWithinTheStatedNumberOfPlans) 
   for (size_t i = 0; i < kWaiting; ++i) waiting.push_back(h.Submit(TokenRequest(Prompt(65), 1)));
   h.loop.Turn();
   EXPECT_EQ(seen.stale, kWaiting);
-  EXPECT_EQ(h.cache->EvictAll(), 4);
+  EXPECT_EQ(testing::EvictAll(h.cache.get()), 4);
   constexpr size_t kPlans =
       (kWaiting + EngineLoop::kRefreshedInTurn - 1) / EngineLoop::kRefreshedInTurn;
   for (size_t i = 0; i < kPlans; ++i) {

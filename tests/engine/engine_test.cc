@@ -404,6 +404,47 @@ TEST(EngineTest, PinnedPrefixesOutliveWhatIsDropped) {
   EXPECT_EQ(f.Wait(*f.engine->Submit(PromptOf(40, 2))).usage.cached_tokens, 0);
 }
 
+// Scenario: one request runs all the while.
+TEST(EngineTest, IdleCacheIsDroppedInPiecesBetweenWhichTheEngineGoesOn) {
+  std::atomic<int> steps = 0;
+  Fixture f(1);
+  f.runner->before_step = [&](const StepBatch&) { ++steps; };
+  for (const int32_t first : {2, 3, 4}) f.Wait(*f.engine->Submit(PromptOf(40, first)));
+  const auto alone = f.Wait(*f.engine->Submit(TokenRequest({1, 2, 3}, 300))).choices.at(0).tokens;
+  ASSERT_GT(*f.engine->DropIdleCache(), 9);
+  for (const int32_t first : {2, 3, 4}) f.Wait(*f.engine->Submit(PromptOf(40, first)));
+  const auto stream = f.engine->Submit(TokenRequest({1, 2, 3}, 300));
+  ASSERT_TRUE((*stream)->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  const int steps_before = steps;
+  const absl::StatusOr<int32_t> dropped = f.engine->DropIdleCache();
+  const int steps_after = steps;
+  EXPECT_EQ(f.Wait(*stream).choices.at(0).tokens, alone);
+  EXPECT_EQ(*dropped, 9) << "three of each prompt that is idle";
+  EXPECT_GT(steps_after, steps_before);
+  EXPECT_LT(steps_after, 599) << "it had ended before";
+}
+
+// Scenario: the engine stops when one piece has been looked at.
+TEST(EngineTest, ADropThatIsCutOffByTheEnginesEndSaysSo) {
+  std::atomic<int> steps = 0, most_steps = 1;
+  Fixture f(1);
+  f.Wait(*f.engine->Submit(PromptOf(40, 2)));
+  f.runner->before_step = [&](const StepBatch&) {
+    for (int most = most_steps; steps >= most; most = most_steps) most_steps.wait(most);
+    ++steps;
+  };
+  const auto stream = f.engine->Submit(TokenRequest({1, 2, 3}, 300));
+  absl::StatusOr<int32_t> dropped = 0;
+  std::thread dropping([&] { dropped = f.engine->DropIdleCache(); });
+  ASSERT_TRUE(Eventually([&] { return steps == 1; }));  // then it waits in the second one
+  f.engine->Abandon();
+  most_steps = 1000;
+  most_steps.notify_all();
+  dropping.join();
+  EXPECT_EQ(dropped.status().code(), absl::StatusCode::kUnavailable) << *dropped;
+  EXPECT_EQ(f.Wait(*stream).status.code(), absl::StatusCode::kCancelled);
+}
+
 TEST(EngineTest, ListsTheSessionsThatWereUsedLast) {
   Fixture f;
   for (const int32_t first : {2, 3, 4}) f.Wait(*f.engine->Submit(PromptOf(first * 10, first)));

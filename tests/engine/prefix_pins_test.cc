@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/kvcache/cache_harness.h"
+#include "tests/support/evict_all.h"
 
 namespace refrain::engine {
 namespace {
@@ -59,7 +60,7 @@ TEST(PrefixPinsTest, CountsAChunkOnceHoweverManyPinsKeepIt) {
     ASSERT_EQ(pins.List().pinned_chunks, static_cast<int32_t>(kept.size())) << "step " << step;
     ASSERT_EQ(pins.List().pins.size(), pinned.size());
     if (step % 10 == 0) {
-      h.cache->EvictAll();
+      testing::EvictAll(h.cache.get());
       for (const std::string& text : kept) {
         ASSERT_EQ(h.Match(CellsOf(text)).num_tokens, static_cast<int32_t>(text.size()));
       }

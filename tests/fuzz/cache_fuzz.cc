@@ -14,6 +14,7 @@
 
 #include "tests/kvcache/cache_harness.h"
 #include "tests/kvcache/steady_line.h"
+#include "tests/support/evict_all.h"
 
 namespace refrain::testing {
 namespace {
@@ -84,7 +85,7 @@ class Run {
     while (!pinned_.empty()) Unpin();
     while (!h_.expected.empty()) h_.Leave(h_.expected.begin()->first);
     h_.CheckAll();
-    h_.cache->EvictAll();
+    testing::EvictAll(h_.cache.get());
     h_.CheckAll();
     EXPECT_EQ(h_.cache->stats().free_chunks, h_.cache->options().num_chunks);
   }
@@ -151,7 +152,7 @@ class Run {
     cells.resize(1 + static_cast<size_t>(in_.Below(static_cast<int32_t>(cells.size()))));
     switch (in_.Below(6)) {
       case 0:
-        h_.cache->EvictAll();
+        testing::EvictAll(h_.cache.get());
         break;
       case 1:
         h_.cache->Drop({"", salt}, SpanOf(cells).span());

@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/engine_observer.h"
 #include "engine/engine_parts.h"
+#include "tests/support/evict_all.h"
 #include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
@@ -194,7 +195,7 @@ class DisturbingPlanner {
 
  private:
   engine::StepPlan Disturb(const engine::SchedulerSnapshot& snapshot) {
-    cache_->EvictAll();
+    testing::EvictAll(cache_);
     const engine::StepPlan undisturbed = engine::Plan(snapshot);
     engine::StepPlan plan = undisturbed;
     const size_t running = snapshot.running.size();

@@ -10,6 +10,7 @@
 
 #include "kvcache/cache_manager.h"
 #include "tests/kvcache/cache_harness.h"
+#include "tests/support/evict_all.h"
 
 namespace refrain::kvcache {
 namespace {
@@ -148,7 +149,7 @@ TEST(CacheForgettingTest, WhatWasFoundBeforeIsNotLookedForAgain) {
       h.LeaveForNow(1);
       const MatchResult before = h.Match(CellsOf(std::string("abcdefghi").substr(0, found_tokens)));
       if (evicted) {
-        h.cache->EvictAll();
+        testing::EvictAll(h.cache.get());
         h.Run(2, "abcdefghij");
         h.LeaveForNow(2);
       }
@@ -210,7 +211,7 @@ void ExpectToEvictAllSoon(int32_t chunks, int32_t lineage, int32_t requests) {
       (*cache)->Leave(sequence);
     }
     const std::clock_t begin = std::clock();  // of this process: others take time, too
-    EXPECT_GT((*cache)->EvictAll(), chunks - lineage);
+    EXPECT_GT(testing::EvictAll(cache->get()), chunks - lineage);
     EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC) << policy;
     EXPECT_EQ((*cache)->CheckInvariants(), absl::OkStatus());
   }

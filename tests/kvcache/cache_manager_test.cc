@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kvcache/cache_harness.h"
+#include "tests/support/evict_all.h"
 
 namespace refrain::kvcache {
 namespace {
@@ -482,7 +483,7 @@ TEST(CacheManagerTest, EvictAllLeavesOnlyRunningSequences) {
   h.Run(2, "abcdxxxx");
   h.Run(3, "abcdefgh", "salt");
   h.Leave(3);
-  EXPECT_EQ(h.cache->EvictAll(), 3);
+  EXPECT_EQ(testing::EvictAll(h.cache.get()), 3);
   EXPECT_EQ(h.cache->stats().cached_chunks, 0);
   EXPECT_EQ(h.cache->stats().used_chunks, 2);
   EXPECT_EQ(h.cache->tree().roots().size(), 1u);

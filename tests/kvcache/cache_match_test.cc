@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kvcache/cache_harness.h"
+#include "tests/support/evict_all.h"
 
 namespace refrain::kvcache {
 namespace {
@@ -70,7 +71,7 @@ TEST(CacheMatchTest, AMatchOfAnEvictedChunkIsNotCurrent) {
   h.Run(1, "abcdef");
   h.Leave(1);
   const MatchResult match = h.Match(CellsOf("abcdef"));
-  h.cache->EvictAll();
+  testing::EvictAll(h.cache.get());
   EXPECT_FALSE(h.cache->IsCurrent(match));
   h.Run(2, "abcdef");
   EXPECT_FALSE(h.cache->IsCurrent(match));
@@ -134,7 +135,7 @@ TEST(CacheMatchTest, MatchingAgainFindsWhatCameBehindAndWhatIsLeft) {
   EXPECT_EQ(again(), 10);
   h.Leave(1);
   EXPECT_EQ(again(), 10);
-  h.cache->EvictAll();
+  testing::EvictAll(h.cache.get());
   EXPECT_EQ(again(), 0);
   h.Run(2, "abcdXXXX");  // the nodes have the ids of those that are gone
   EXPECT_EQ(again(), 4);

@@ -5,6 +5,7 @@
 
 #include "kvcache/cache_manager.h"
 #include "tests/kvcache/cache_harness.h"
+#include "tests/support/evict_all.h"
 
 namespace refrain::kvcache {
 namespace {
@@ -22,11 +23,11 @@ TEST(CachePinsTest, APinnedRangeIsNotEvictedUntilUnpinned) {
   ASSERT_EQ(h.cache->Pin({}, range.span()), 8);
   EXPECT_EQ(h.cache->stats().used_chunks, 2);
   EXPECT_EQ(h.cache->stats().available_chunks(), 2);
-  EXPECT_EQ(h.cache->EvictAll(), 1);
+  EXPECT_EQ(testing::EvictAll(h.cache.get()), 1);
   h.Join(2);
   EXPECT_FALSE(h.Grow(2, "123456789").ok());
   h.cache->Unpin({}, range.span(), 8);
-  EXPECT_EQ(h.cache->EvictAll(), 0);
+  EXPECT_EQ(testing::EvictAll(h.cache.get()), 0);
   h.CheckAll();
   h.cache->Unpin({}, range.span(), 8);
   ASSERT_TRUE(h.Grow(2, "123456789").ok());

@@ -9,6 +9,7 @@
 #include "tests/kvcache/cache_harness.h"
 #include "tests/kvcache/lineages.h"
 #include "tests/kvcache/steady_line.h"
+#include "tests/support/evict_all.h"
 #include "tests/support/random_steps.h"
 
 namespace refrain::kvcache {
@@ -80,7 +81,7 @@ class RandomRun {
   void Finish() {
     while (!pins_.empty()) Unpin();
     while (!h_.expected.empty()) Leave(h_.expected.begin()->first);
-    h_.cache->EvictAll();
+    testing::EvictAll(h_.cache.get());
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
     EXPECT_EQ(h_.cache->stats().free_chunks, setting_.num_chunks);
     EXPECT_EQ(h_.cache->tree().roots().size(), 0u);
@@ -427,7 +428,7 @@ class RandomRun {
   }
   void EvictAll() {
     const int32_t cached = h_.cache->stats().cached_chunks;
-    EXPECT_EQ(h_.cache->EvictAll(), cached);
+    EXPECT_EQ(testing::EvictAll(h_.cache.get()), cached);
     EXPECT_EQ(h_.cache->stats().cached_chunks, 0);
   }
 

@@ -13,6 +13,7 @@
 #include "kvcache/session_scan.h"
 #include "tests/kvcache/cache_harness.h"
 #include "tests/support/cpu_time.h"
+#include "tests/support/evict_all.h"
 #include "tests/support/slow_build.h"
 
 namespace refrain::kvcache {
@@ -221,7 +222,7 @@ TEST_F(CacheViewTest, SessionsThatChangeBetweenStepsAreLeftOutOrToldAsTheyAre) {
   EXPECT_FALSE(scan.FindSome(*h.cache));
   scan.Choose();
   h.Grow(1, "ABCDEFGH");
-  ASSERT_EQ(h.cache->EvictAll(), 3);  // of 4
+  ASSERT_EQ(testing::EvictAll(h.cache.get()), 3);  // of 4
   h.Run(5, "new text it", "salt");
   EXPECT_FALSE(scan.DescribeSome(*h.cache));
   const SessionList list = scan.Take();
