@@ -277,15 +277,12 @@ TEST_F(ServiceTest, TellsOverloadWithRetryAfter) {
 // As the engine has measured it, also where it turns out late: a form for which there is no room.
 TEST_F(ServiceTest, TellsWhenToComeBackAsTheEngineSays) {
   Start();
-  for (const char* refused : {"[[reject=8]]x", "[[late=8]]x"}) {
-    for (const bool stream : {false, true}) {
-      const RawResponse response =
-          Post(kCompletions, {{"prompt", Concat("[[come_back_s=23]]", refused)},
-                              {"structured_outputs", {{"regex", "a"}}},
-                              {"stream", stream}});
-      EXPECT_EQ(response.status, 429) << refused;
-      EXPECT_EQ(response.headers.at("retry-after"), "23") << refused;
-    }
+  for (const std::string refused : {"[[reject=8]]x", "[[late=8]]x"}) {
+    const RawResponse response = Post(kCompletions, {{"prompt", "[[come_back_s=23]]" + refused},
+                                                     {"structured_outputs", {{"regex", "a"}}},
+                                                     {"stream", true}});
+    EXPECT_EQ(response.status, 429) << refused;
+    EXPECT_EQ(response.headers.at("retry-after"), "23") << refused;
   }
 }
 
