@@ -180,5 +180,28 @@ TEST_F(ThoughtCounterTest, ControlTokensCountAndSpellNothing) {
   EXPECT_EQ(Due(Counter(ReasoningStart::kBefore, 1), {"</s>", "<think>", "a"}), "</thi");
 }
 
+// As most models have their tags.
+TEST(ThoughtCounter, KnowsTagsThatAreControlTokens) {
+  TokenizerSpec spec = SmolLm2Spec();
+  const TokenId open{static_cast<int>(spec.tokens.size())};
+  const TokenId close{static_cast<int>(spec.tokens.size()) + 1};
+  for (const std::string_view tag : {kThinkOpen, kThinkClose}) {
+    spec.tokens.emplace_back(tag);
+    spec.token_types.push_back(TokenType::kControl);
+  }
+  const auto tokenizer = CreateTokenizer(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ThoughtCounter counter(std::make_shared<ThinkingLimit>(
+      ThinkingLimit{.closer = std::make_shared<ThoughtCloser>(tokenizer->get()),
+                    .start = ReasoningStart::kBefore,
+                    .budget_tokens = 1}));
+  counter.Count(open);
+  EXPECT_EQ(counter.Due(), std::nullopt);
+  counter.Count(TokenId{300});
+  EXPECT_EQ(counter.Due(), close);
+  counter.Count(close);
+  EXPECT_EQ(counter.Due(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace refrain::engine

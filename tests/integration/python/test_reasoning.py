@@ -3,6 +3,8 @@
 The chat template shows the model the same thought and answer a dozen times, which it then repeats.
 """
 
+import re
+
 import grpc
 import pytest
 from conftest import Daemon
@@ -25,6 +27,7 @@ MESSAGES = [{"role": "user", "content": "Hi"}]
 OPENED = {"chat_template_kwargs": {"thought": "opened"}}
 CLOSED = {"chat_template_kwargs": {"thought": "closed"}}
 THOUGHT, ANSWER = "one two three", "four five six. "
+CLOSING_TOKENS = 3  # of "</think>"
 
 
 def start(daemon_arguments, tmp_path_factory, *arguments):
@@ -77,6 +80,58 @@ def test_a_prompt_that_closes_the_thought_leaves_none(client):
     assert message.content == f"\n\n{ANSWER}"
     assert not hasattr(message, "reasoning_content")
     assert response.usage.completion_tokens_details.reasoning_tokens == 0
+
+
+@pytest.mark.parametrize(("extra", "opening_tokens"), [({}, 3), (OPENED, 0)],
+                         ids=["by the model", "by the prompt"])
+def test_a_budget_closes_the_thought(client, extra, opening_tokens):
+    """Whole, streamed, as a response and over several choices; then the model goes on."""
+    thoughts = []
+    for budget in (0, 2, 3):
+        limited = extra | {"thinking_token_budget": budget}
+        response = ask(client, extra_body=limited)
+        message = response.choices[0].message
+        thought, answer = getattr(message, "reasoning_content", ""), message.content
+        assert THOUGHT.startswith(thought) and answer and not answer.startswith("</think>")
+        thoughts.append(thought)
+        counted = response.usage.completion_tokens_details.reasoning_tokens
+        assert counted == opening_tokens + budget + CLOSING_TOKENS
+        *told, usage = streamed(client, extra_body=limited)
+        assert told == [thought, answer]
+        assert usage.completion_tokens_details.reasoning_tokens == counted
+        three = ask(client, n=3, temperature=0, extra_body=limited)
+        assert {choice.message.content for choice in three.choices} == {answer}
+        assert three.usage.completion_tokens_details.reasoning_tokens == 3 * counted
+        items = client.responses.create(model="", input="Hi", temperature=0, max_output_tokens=60,
+                                        extra_body=limited | {"stop": ["END"]}).output
+        assert [item.content[0].text for item in items] == [thought, answer][-len(items):]
+        assert len(items) == (2 if thought else 1)
+    assert thoughts[0] == "" < thoughts[1] < thoughts[2]
+
+
+def test_a_budget_ends_a_thought_that_would_never_end(client):
+    never = OPENED | {"bad_words": ["<", "</"]}
+    message = ask(client, extra_body=never).choices[0].message
+    assert (len(message.reasoning_content) > 50, message.content) == (True, "")
+    response = ask(client, logprobs=True, extra_body=never | {"thinking_token_budget": 12})
+    message = response.choices[0].message
+    assert message.content and "</think>" not in message.content
+    counted = response.usage.completion_tokens_details.reasoning_tokens
+    assert counted == 12 + CLOSING_TOKENS
+    said = [entry.token for entry in response.choices[0].logprobs.content]
+    assert "".join(said[12:12 + CLOSING_TOKENS]) == "</think>"
+
+
+def test_a_form_is_that_of_the_answer_behind_the_budget(client):
+    form = {"structured_outputs": {"regex": "(four|five) [0-9]{2}"}}
+    message = ask(client, extra_body=OPENED | form | {"thinking_token_budget": 2}).choices[0].message
+    assert message.reasoning_content == "one two"
+    assert re.fullmatch("(four|five) [0-9]{2}", message.content)
+
+
+def test_a_budget_changes_nothing_where_nothing_is_thought(client):
+    plain = ask(client, extra_body=CLOSED).choices[0].message
+    assert ask(client, extra_body=CLOSED | {"thinking_token_budget": 0}).choices[0].message == plain
 
 
 def test_a_limit_inside_of_the_thought_leaves_no_answer(client):
@@ -153,6 +208,9 @@ def test_completions_are_left_alone(client):
     response = client.completions.create(model="", prompt=prompt, temperature=0, max_tokens=60,
                                          stop=["END"])
     assert response.choices[0].text == f"{THOUGHT}\n</think>\n\nfour "
+    limited = client.completions.create(model="", prompt=prompt, temperature=0, max_tokens=60,
+                                        stop=["END"], extra_body={"thinking_token_budget": 2})
+    assert limited.choices[0].text == "one two</think>\n\nfour "
 
 
 def test_the_configuration_can_leave_thoughts_in_the_answer(daemon_arguments, tmp_path_factory):
@@ -164,6 +222,8 @@ def test_the_configuration_can_leave_thoughts_in_the_answer(daemon_arguments, tm
     assert not hasattr(message, "reasoning_content")
     assert response.usage.completion_tokens_details is None
     with running.client() as off:
+        limited = ask(off, extra_body=OPENED | {"thinking_token_budget": 2})
+        assert limited.choices[0].message.content == f"one two</think>\n\n{ANSWER}"
         response = off.responses.create(model="", input="Hi", temperature=0, max_output_tokens=60,
                                         extra_body=OPENED | {"stop": ["END"]})
     assert response.output_text == f"{THOUGHT}\n</think>\n\n{ANSWER}"
@@ -187,4 +247,9 @@ def test_grpc_tells_the_same(daemon_arguments, tmp_path_factory):
             assert text_of(messages) == ANSWER
             assert thought == ("" if include is False else THOUGHT)
             assert 3 < messages[-1].usage.reasoning_tokens < messages[-1].usage.completion_tokens
+        limited = list(services("Inference/Chat", chat=chat, params={
+            "sampling": {"temperature": 0, "thinking_token_budget": 2},
+            "stop": {"max_tokens": 60, "stop": ["END"]}}))
+        assert text_of(limited) == ANSWER
+        assert limited[-1].usage.reasoning_tokens == 2 + CLOSING_TOKENS
     assert running.stop() == 0
