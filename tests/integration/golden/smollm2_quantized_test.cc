@@ -123,8 +123,12 @@ void ExpectPerplexityOfTheReference(ModelHarness& harness, const GoldenWindows& 
               std::exp(error.nll_mean), std::exp(error.reference_mean), change * 100,
               error.worst_window_error);
   EXPECT_EQ(error.windows, PartInThisBuild(windows.count));
-  EXPECT_LT(std::abs(change), limits.change);
   EXPECT_LT(error.worst_window_error, limits.worst_window);
+  // Errors of windows have either sign. Of the few that a sanitized build compares, which errors
+  // there are says nothing about the mean of all: what each window has to keep is asked of them.
+  if (error.windows == windows.count) {
+    EXPECT_LT(std::abs(change), limits.change);
+  }
 }
 
 // A default may change the perplexity by less than 0.5 %.
