@@ -165,6 +165,7 @@ TEST_F(ThoughtCounterTest, GoesOnWithATagThatTheModelHasBegun) {
   EXPECT_EQ(Due(Counter(ReasoningStart::kInside, 2), {"a", "</"}), "think>");
   EXPECT_EQ(Due(Counter(ReasoningStart::kInside, 3), {"<", "/", "think"}), ">");
   EXPECT_EQ(Due(Counter(ReasoningStart::kInside, 3), {"<", "/", "b"}), "</thi");
+  EXPECT_EQ(Due(Counter(ReasoningStart::kInside, 3), {"<", "/", "<"}), "/");
   EXPECT_EQ(Due(Counter(ReasoningStart::kInside, 3), {"</", "t", "x<"}), "/");
   // Or the prompt.
   const ThoughtCounter amid = Counter({ReasoningStart::kAmid, 2}, 0);
