@@ -57,6 +57,7 @@ TEST(EbnfRulesTest, TakesRepetitions) {
 
 TEST(EbnfRulesTest, TakesClasses) {
   ExpectTexts("root ::= [a-cx]", {"a", "b", "c", "x"}, {"d", "-", ""});
+  ExpectTexts("root ::= [b-b]", {"b"}, {"a", "c"});
   ExpectTexts("root ::= [^a-c]", {"d", "\n", "\xC3\xA9", "\xF4\x8F\xBF\xBF"},
               {"a", "c", "\xED\xA0\x80", "\xC3"});
   ExpectTexts("root ::= [-a] [a-] [--0] [^-]", {"--.b", "aa-x"}, {"b-.b", "---.-"});
@@ -83,6 +84,7 @@ TEST(EbnfRulesTest, TakesEscapes) {
 // reads it: there a line end outside of parentheses and not behind `|` ends a rule.
 TEST(EbnfRulesTest, LineEndsSeparateAndNothingElse) {
   ExpectTexts("root ::= a\na ::= \"x\"", {"x"}, {""});
+  ExpectTexts("root ::= a # behind\na ::= \"x\" #\r\nb ::= \"y\"", {"x"}, {""});
   ExpectTexts("\n\n# first\n  root ::= a # behind\n\n# ---\n\ta ::= \"x\" # \"y\"\n#", {"x"},
               {"xy"});
   ExpectTexts("root ::=\r\n  \"a\" |\r\n  b |\r\n  (\r\n\"c\"\r\n)\r\nb ::= \"d\"\r\n",
@@ -248,6 +250,11 @@ TEST(EbnfRulesTest, LoopsInEachOtherTakeOneCopy) {
   EXPECT_FALSE(Accepts(*made, "aba"));
 }
 
+TEST(EbnfRulesTest, MayCountTo10000) {
+  ExpectTexts(R"(root ::= "a"{10000} | "b"{3,10000})", {std::string(10'000, 'a'), "bbb"},
+              {std::string(9'999, 'a'), std::string(10'001, 'b')});
+}
+
 // As many as the grammar says, and states far from both bounds share a twin.
 TEST(EbnfRulesTest, CountsManyRepetitions) {
   for (const std::string_view part : {"[a-c]", "\"a\"", "[^x]", "(\"a\" | \"bb\"?)", "letter"}) {
@@ -265,6 +272,7 @@ TEST(EbnfRulesTest, CountsManyRepetitions) {
       num_twins += made->twin(state) != state ? 1 : 0;
     }
     EXPECT_GT(num_twins, 300u) << part;
+    EXPECT_LT(made->num_states(), 1000u) << part << ": its states are there once";
     const StateId start = made->start(made->root());
     EXPECT_EQ(FindDifference(*made, start, made->twin(start), "abx", Grammar::kTwinBytes),
               std::nullopt)

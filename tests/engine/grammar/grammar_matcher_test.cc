@@ -263,6 +263,37 @@ TEST(GrammarMatcherTest, IsOverrunByTooMuchWork) {
   EXPECT_TRUE(matcher.Accept("7"));
 }
 
+// One byte, and behind it as many bytes as in one of so many loops, no two of which are alike.
+TEST(GrammarMatcherTest, IsOverrunByTooMuchWorkForItsCallers) {
+  std::vector<std::string> pieces;
+  for (int i = 0; i < 30'000; ++i) pieces.push_back(std::to_string(i * 7919));
+  const Vocabulary words(pieces, 30'001);
+  const auto loops = [](int count) {
+    GrammarBuilder builder;
+    const RuleId root = builder.AddRule(), one = builder.AddRule();
+    builder.AddBytes(builder.begin(one), 0, 255, builder.end(one));
+    for (int i = 0; i < count; ++i) {
+      const RuleId rule = builder.AddRule();
+      builder.AddCall(builder.begin(root), rule, builder.end(root));
+      const NodeId begin = builder.AddCalled(builder.begin(rule), one);
+      NodeId at = begin;
+      for (int k = 0; k <= i; ++k) {
+        const NodeId next = k < i ? builder.AddNode(rule) : begin;
+        builder.AddBytes(at, 0, 255, next);
+        at = next;
+      }
+      builder.AddSkip(at, builder.end(rule));
+    }
+    return Finish(std::move(builder), root);
+  };
+  GrammarMatcher matcher(loops(240), words.masks);  // two places each
+  EXPECT_FALSE(matcher.is_overrun());
+  EXPECT_EQ(words.Allowed(matcher), Texts{});
+  EXPECT_TRUE(matcher.is_overrun());
+  GrammarMatcher few(loops(10), words.masks);
+  EXPECT_EQ(words.Allowed(few).size(), 30'000u);
+}
+
 // "a" 200 times, of which the first states look alike for as far as tokens reach, then "b".
 TEST(GrammarMatcherTest, KnowsStatesOfARepetitionByTheirTwin) {
   constexpr int kTimes = 200;

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,6 +65,20 @@ TEST(MaskStoreTest, TellsTheTokensOfARuleAndWhereItMayHaveEnded) {
   const TokenTrie trie(FakeTokenizer({"a", "ab", "abb", "abc", "abbcd", "b", "ac", "</s>"}), 8, {});
   MaskStore masks(&trie, 10'000);
   EXPECT_EQ(FindStart(grammar, &masks), (Found{{"a", "ab", "abb"}, {"ab", "abb"}}));
+}
+
+// Each of its tokens is an end, and those behind a short one stand behind the longer ones, too.
+TEST(MaskStoreTest, CountsNodesBelowSeveralEndsOnce) {
+  GrammarBuilder builder;
+  const RuleId word = builder.AddRule();
+  builder.AddBytes(builder.begin(word), 'a', 'a', builder.begin(word));
+  builder.AddSkip(builder.begin(word), builder.end(word));
+  const Grammar grammar = Finish(std::move(builder), word);
+  const TokenTrie trie(FakeTokenizer({"a", "aa", "aaa", "aaab", "</s>"}), 5, {});
+  MaskStore masks(&trie, 10'000);
+  const auto mask = masks.Find(grammar, grammar.start(grammar.root()));
+  ASSERT_EQ(mask->ends.size(), 3u);
+  EXPECT_LE(mask->nodes_below_ends, trie.nodes().size());
 }
 
 // outer = "(" inner ")" | inner: the mask of a state goes through the calls behind its bytes; what
@@ -133,6 +149,32 @@ TEST(MaskStoreTest, LetsGoWhatWasNotUsedForLongest) {
   EXPECT_EQ(masks.Find(used, start), kept);
   EXPECT_NE(masks.Find(first, first.start(first.root())), gone);
   EXPECT_EQ(Read(*gone, trie).tokens, std::vector<std::string>{"b"});  // whoever holds it has it
+}
+
+// Of two that make the same at once only one is kept, and counted.
+TEST(MaskStoreTest, KeepsOneOfThoseThatTwoThreadsMake) {
+  std::vector<std::string> pieces;
+  for (int i = 0; i < 20'000; ++i) pieces.push_back("a" + std::to_string(i));
+  pieces.push_back("</s>");
+  const TokenTrie trie(FakeTokenizer(pieces), pieces.size(), {});
+  GrammarBuilder builder;
+  const RuleId rule = builder.AddRule();
+  builder.AddBytes(builder.begin(rule), 0, 255, builder.begin(rule));
+  builder.AddSkip(builder.begin(rule), builder.end(rule));
+  const Grammar any = Finish(std::move(builder), rule);
+  const StateId start = any.start(any.root());
+  for (int round = 0; round < 20; ++round) {
+    MaskStore masks(&trie, 1'000'000);
+    std::barrier together(2);
+    const auto find = [&] {
+      together.arrive_and_wait();
+      masks.Find(any, start);
+    };
+    std::thread other(find);
+    find();
+    other.join();
+    EXPECT_EQ(masks.memory_bytes(), masks.Find(any, start)->memory_bytes());
+  }
 }
 
 // No room at all: each is made anew, and right.

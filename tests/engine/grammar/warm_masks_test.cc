@@ -80,7 +80,9 @@ TEST(WarmMasksTest, MakesThoseOfStatesWithTheirCallers) {
   const std::string text = "\"" + std::string(200, 'w');
   const size_t many_nodes = 100;
   const auto cold = std::make_shared<MaskStore>(&trie, kMaskBytes, many_nodes);
-  EXPECT_GT(BytesMadeOnTheWay(text, grammar, cold), 0u);
+  const size_t made = BytesMadeOnTheWay(text, grammar, cold);
+  const auto alone = std::make_shared<MaskStore>(&trie, kMaskBytes, /*many_nodes=*/1'000'000);
+  EXPECT_GT(made, BytesMadeOnTheWay(text, grammar, alone));
   const auto warm = std::make_shared<MaskStore>(&trie, kMaskBytes, many_nodes);
   WarmMasks(*grammar, *warm);
   EXPECT_EQ(BytesMadeOnTheWay(text, grammar, warm), 0u);
@@ -132,6 +134,68 @@ TEST(WarmMasksTest, LooksAtNoMoreThanTheMostRulesThatAreCalled) {
   WarmMasks(*grammar, warm);
   EXPECT_GT(warm.memory_bytes(), one.memory_bytes());
   EXPECT_LE(warm.memory_bytes(), (kMostWarmedAlone + kMostWarmedWithCallers) * one.memory_bytes());
+}
+
+// A string of nearly any character, called from 20 places that differ in what follows.
+class CalledFromManyPlaces : public ::testing::Test {
+ protected:
+  CalledFromManyPlaces() {
+    GrammarBuilder builder;
+    const RuleId root = builder.AddRule(), string = builder.AddRule();
+    builder.AddBytes(builder.begin(string), 'a', 'z', builder.end(string));
+    builder.AddBytes(builder.begin(string), 128, 250, builder.end(string));
+    for (char place = 'a'; place < 'a' + 20; ++place) {
+      const NodeId behind =
+          builder.AddCalled(builder.AddLiteral(builder.begin(root), std::string(1, place)), string);
+      builder.AddSkip(builder.AddLiteral(behind, std::string(1, place)), builder.end(root));
+    }
+    absl::StatusOr<Grammar> made = std::move(builder).Finish(root);
+    EXPECT_TRUE(made.ok()) << made.status();
+    grammar_ = std::make_unique<const Grammar>(*std::move(made));
+  }
+
+  // Masks with their callers that are there.
+  size_t NumWithCallers(MaskStore& masks) const {
+    size_t found = 0;
+    for (size_t i = 0; i < grammar_->num_states(); ++i) {
+      for (const Grammar::CallEdge& call : grammar_->calls(static_cast<StateId>(i))) {
+        const size_t before = masks.memory_bytes();
+        masks.Find(*grammar_, grammar_->start(call.rule), call.to);
+        found += masks.memory_bytes() == before ? 1 : 0;
+      }
+    }
+    return found;
+  }
+
+  const TokenTrie trie_{FakeTokenizer(Words()), Words().size(), {}};
+  std::unique_ptr<const Grammar> grammar_;
+};
+
+TEST_F(CalledFromManyPlaces, MakesNoMoreThanTheMostWithTheirCallers) {
+  MaskStore masks(&trie_, kMaskBytes, /*many_nodes=*/100);
+  WarmMasks(*grammar_, masks);
+  EXPECT_EQ(NumWithCallers(masks), kMostWarmedWithCallers);
+}
+
+// Those that steps walk each time.
+TEST_F(CalledFromManyPlaces, MakesNoneWithCallersThatIsNotAskedFor) {
+  MaskStore masks(&trie_, kMaskBytes, /*many_nodes=*/1'000'000);
+  WarmMasks(*grammar_, masks);
+  EXPECT_EQ(NumWithCallers(masks), 0u);
+}
+
+TEST_F(CalledFromManyPlaces, MayBeHeldUpBeforeEachMask) {
+  class Counted : public EncodePace {
+   public:
+    int checkpoints = 0;
+
+   protected:
+    void Checkpoint() override { ++checkpoints; }
+  };
+  MaskStore masks(&trie_, kMaskBytes, /*many_nodes=*/100);
+  Counted pace;
+  WarmMasks(*grammar_, masks, &pace);
+  EXPECT_GT(pace.checkpoints, static_cast<int>(kMostWarmedWithCallers));
 }
 
 TEST(WarmMasksTest, StopsWithItsPace) {

@@ -178,6 +178,7 @@ TEST(WrongMessage, IsRefusedNamingTheFieldByItsPath) {
       {"chat.tool_function",
        [](auto* r) {
          *r = ToolCalls("[]");
+         r->mutable_chat()->set_tools_json(R"([{"function":{"name":"f"}}])");
          r->mutable_chat()->set_tool_choice("required");
          r->mutable_chat()->set_tool_function("f");
        }},

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "server/concat.h"
@@ -268,6 +269,16 @@ TEST(AnswerForm, IsBoundedAndCounted) {
                 Concat(" bytes; at most ", kMost, " are accepted"));
   ExpectRefused(Endpoint::kCompletions, R"("guided_choice":["a",")" + too_long + "\"]",
                 "guided_choice", Concat(" bytes; at most ", kMost, " are accepted"));
+}
+
+TEST(AnswerForm, MayTakeSoManyBytesAndNoneMore) {
+  engine::OutputFormat form{.form = engine::OutputFormat::Ebnf{"x"}, .field = "f"};
+  auto& grammar = std::get<engine::OutputFormat::Ebnf>(form.form).grammar;
+  grammar.append(engine::OutputFormat::kMostBytes - form.bytes(), 'x');
+  ASSERT_EQ(form.bytes(), engine::OutputFormat::kMostBytes);
+  EXPECT_EQ(FormProblem(form), "");
+  grammar.push_back('x');
+  EXPECT_NE(FormProblem(form), "");
 }
 
 TEST(AnswerForm, HasSoManyChoicesAtMost) {

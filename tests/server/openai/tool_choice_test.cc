@@ -265,6 +265,9 @@ TEST(ToolChoice, ForcedToolsAreBounded) {
   ExpectRefused(Chat(R"("tools":[{"type":"function","function":{"name":""}}],)"
                      R"("tool_choice":"required")"),
                 "tools", "an empty name");
+  ExpectRefused(Chat(R"("tools":[{"type":"function","function":{"name":"f"}},)"
+                     R"({"type":"function","function":{"name":""}}],"tool_choice":"required")"),
+                "tools", "an empty name");
 }
 
 }  // namespace
