@@ -63,6 +63,10 @@ class WatchedTokenizer final : public Tokenizer {
     std::lock_guard lock(mutex_);
     return most_bytes_;
   }
+  void Forget() const {
+    std::lock_guard lock(mutex_);
+    most_bytes_.clear();
+  }
 
  private:
   const std::unique_ptr<Tokenizer> real_ = SmolLm2Tokenizer();
@@ -82,7 +86,9 @@ class EncodeLanesTest : public ::testing::Test {
               done_ = std::move(request);
               changed_.notify_all();
             },
-            [] { return false; }) {}
+            [] { return false; }) {
+    tokenizer_.Forget();  // what the encoder has asked while it was made
+  }
 
   // Messages of users and assistants in turns.
   std::unique_ptr<EncodedRequest> Encode(const std::vector<std::string>& contents) {
