@@ -11,8 +11,8 @@ using kvcache::TokenId;
 constexpr std::string_view kSpace = " \t\r\n";
 
 // The token that has the greatest part of the text; the last of those, as the tokens of single
-// bytes that stand beside a vocabulary of characters come first. So do tokenizers spell this text,
-// which begins with punctuation, and without what some put in front of one that they encode.
+// bytes that stand beside a vocabulary of characters come first. Tokenizers spell this text so,
+// too, but some with a space in front.
 std::optional<TokenId> LongestPrefix(const Tokenizer& tokenizer, std::string_view text) {
   std::optional<TokenId> best;
   size_t best_bytes = 1;
