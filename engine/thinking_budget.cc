@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <vector>
 
 namespace refrain::engine {
 namespace {
@@ -11,19 +10,9 @@ using kvcache::TokenId;
 
 constexpr std::string_view kSpace = " \t\r\n";
 
-// What the tokenizer itself makes of the text, if that begins with it: some put a space in front,
-// or cannot encode what continues another text.
-std::optional<TokenId> FirstEncoded(const Tokenizer& tokenizer, std::string_view text) {
-  const absl::StatusOr<std::vector<TokenId>> ids =
-      tokenizer.Encode(text, {.parse_special = true, .add_bos = false, .continues = true});
-  if (!ids.ok() || ids->empty()) return std::nullopt;
-  const std::string_view bytes = tokenizer.TokenBytes(ids->front());
-  if (bytes.empty() || !text.starts_with(bytes)) return std::nullopt;
-  return ids->front();
-}
-
-// By the greatest part of the text that one token has; the last of those, as the tokens of single
-// bytes that stand beside a vocabulary of characters come first.
+// The token that has the greatest part of the text; the last of those, as the tokens of single
+// bytes that stand beside a vocabulary of characters come first. Tokenizers spell this text so,
+// too, but some with a space in front.
 std::optional<TokenId> LongestPrefix(const Tokenizer& tokenizer, std::string_view text) {
   std::optional<TokenId> best;
   size_t best_bytes = 1;
@@ -46,9 +35,7 @@ ThoughtCloser::ThoughtCloser(const Tokenizer* tokenizer) : tokenizer_(tokenizer)
     return;
   }
   for (size_t begun = 0; begun < next_.size(); ++begun) {
-    const std::string_view rest = kThinkClose.substr(begun);
-    next_[begun] = FirstEncoded(*tokenizer, rest);
-    if (!next_[begun].has_value()) next_[begun] = LongestPrefix(*tokenizer, rest);
+    next_[begun] = LongestPrefix(*tokenizer, kThinkClose.substr(begun));
   }
 }
 

@@ -46,8 +46,7 @@ TEST(ThoughtCloser, SpellsTheTagAsTheTokenizerDoes) {
   }
 }
 
-// Neither a space in front, nor bytes beside the vocabulary's characters; libsentencepiece cannot
-// encode what continues another text.
+// Nor by the tokens of bytes that stand beside the vocabulary's characters.
 TEST(ThoughtCloser, SpellsTheTagInPiecesWithoutASpaceInFront) {
   const std::string model = ReadTestData("llama2-tokenizer/tokenizer.model");
   std::vector<std::vector<int>> spelled;
