@@ -58,7 +58,10 @@ class PendingPrefixes {
   // Who computes the next chunk of a held sequence.
   std::optional<SequenceId> ProducerOf(SequenceId id) const;
   size_t held_count() const { return held_count_; }
-  bool empty() const { return waiting_.empty() && producing_.empty() && producer_of_.empty(); }
+  bool empty() const {
+    return waiting_.empty() && producing_.empty() && producer_of_.empty() && held_.empty() &&
+           lacking_.empty();
+  }
 
  private:
   struct Waiting {

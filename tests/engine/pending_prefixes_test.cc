@@ -238,6 +238,17 @@ class BothPrefixes {
   NaivePrefixes naive_;
 };
 
+// An answer goes on behind the prompt.
+TEST(PendingPrefixesTest, WhoHasPublishedMoreThanItsPromptComputesNothingOfIt) {
+  PendingPrefixes pending;
+  const PrefixKeys keys = {1, 2};
+  std::vector<SequenceId> held;
+  EXPECT_TRUE(pending.Start(Id(1), keys, 0, &held));
+  std::vector<Released> released;
+  pending.Published(Id(1), 5, &released);
+  EXPECT_TRUE(pending.empty());
+}
+
 // Against a model that knows everything: who is held, by whom, and until when.
 TEST(PendingPrefixesTest, AgreesWithANaiveModelOnRandomEvents) {
   std::mt19937 random(5);

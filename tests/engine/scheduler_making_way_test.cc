@@ -166,6 +166,88 @@ TEST(SchedulerMakingWayTest, APrefillGetsItsChunksInTheNameOfWhoWaitsForIt) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]");
 }
 
+// As with one tenant: of three free chunks the running prefill takes one, its first row behind that
+// will need another, and one is the margin.
+TEST(SchedulerMakingWayTest, NobodyTakesWhatTheRestOfARunningPrefillNeeds) {
+  SchedulerSnapshot s = Snapshot(3);
+  s.tenants = {{}, {.served = 1'000'000}};
+  s.running = {Prefilling(1, 16, 16, 1)};
+  s.waiting = {Waiting(2, 1, 1)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:16]");
+  s.free_chunks = 4;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [2] work [1:16 2:1]");
+}
+
+// The row that 2 was to have is 5's, once 2 has made way for the growth of 3.
+TEST(SchedulerMakingWayTest, RowsOfWhoMakesWayGoToOthers) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.limits.max_sequences = s.limits.step_token_budget = 5;
+  s.tenants = {{}, {}};
+  s.running = {DecodingOf(0, 1, 320, 21), DecodingOf(0, 2, 320, 21), DecodingOf(1, 3, 16, 1),
+               DecodingOf(1, 4, 20, 2), Prefilling(5, 20, 100, 2)};
+  s.running[4].tenant = 1;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1 3:1 4:1 5:2]");
+}
+
+// Tenant 0 runs two of four, which is its part for its weight, and the others one each: nobody is
+// over its part and can give one up.
+TEST(SchedulerMakingWayTest, WhoHasItsPartOfTheSlotsKeepsIt) {
+  SchedulerSnapshot s = Snapshot(40);
+  s.tenants = {{.served = 5'000'000, .weight_milli = 3000},
+               {.served = 5'000'000},
+               {.served = 5'000'000},
+               {}};
+  s.running = {DecodingOf(0, 1, 20, 2), DecodingOf(0, 2, 20, 2), DecodingOf(1, 3, 20, 2),
+               DecodingOf(2, 4, 20, 2)};
+  s.waiting = {Waiting(5, 3, 4)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1 3:1 4:1]");
+}
+
+// Tenant 1 runs two of five, tenant 0 three with four times its weight: it is tenant 1 that has
+// more than its part.
+TEST(SchedulerMakingWayTest, ASlotIsTakenFromWhoRunsMostForItsWeight) {
+  SchedulerSnapshot s = Snapshot(40);
+  s.limits.max_sequences = 5;
+  s.tenants = {{.served = 5'000'000, .weight_milli = 4000}, {.served = 5'000'000}, {}};
+  s.running = {DecodingOf(1, 1, 20, 2), DecodingOf(1, 2, 20, 2), DecodingOf(0, 3, 20, 2),
+               DecodingOf(0, 4, 20, 2), DecodingOf(0, 5, 20, 2)};
+  s.waiting = {Waiting(6, 2, 4)};
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(2)});
+}
+
+// Each of three would need a chunk in the next step. Once 3 has made way the request takes two of
+// five, 1 and 2 one each, and one is the margin: that suffices, for 3 takes none.
+TEST(SchedulerMakingWayTest, WhoHasMadeWayTakesNoChunkInTheNextStep) {
+  SchedulerSnapshot s = Snapshot(1);
+  s.tenants = {{.served = 5'000'000}, {}};
+  for (uint64_t id = 1; id <= 3; ++id) s.running.push_back(DecodingOf(0, id, 63, 4));
+  s.waiting = {Waiting(5, 1, 20)};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [3] admit [] work [1:1 2:1]");
+}
+
+// The prefill gets all rows that there are: it lacks no chunks now, whatever it will.
+TEST(SchedulerMakingWayTest, NobodyMakesWayForAPrefillThatLacksRowsOnly) {
+  SchedulerSnapshot s = Snapshot(10);
+  s.tenants = {{.served = 5'000'000}, {}};
+  s.running = {DecodingOf(0, 1, 320, 21), DecodingOf(0, 2, 320, 21), Prefilling(3, 0, 300, 0)};
+  s.running[2].tenant = 1;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1 2:1 3:30]");
+}
+
+// Two prefills lack chunks: one for 4, whose turn comes first, seven for 5. What 3 gives back is
+// enough for 4; 5 waits for its own turn.
+TEST(SchedulerMakingWayTest, OthersMakeWayForThePrefillWhoseTurnComesFirst) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.limits.max_sequences = 5;
+  s.tenants = {{.served = 5'000'000}, {}, {.served = 1'000'000}};
+  for (uint64_t id = 1; id <= 3; ++id) s.running.push_back(DecodingOf(0, id, 20, 6));
+  s.running.push_back(Prefilling(4, 16, 8, 1));
+  s.running.push_back(Prefilling(5, 16, 100, 1));
+  s.running[3].tenant = 1;
+  s.running[4].tenant = 2;
+  EXPECT_EQ(Plan(s).preempt, std::vector<SequenceId>{Id(3)});
+}
+
 // As the plan that makes way in the tenants' test, but for a cache that grows at the same time.
 TEST(SchedulerMakingWayTest, MakesWayBesideGrowthInTime) {
   SchedulerSnapshot s;

@@ -54,6 +54,13 @@ TEST(SchedulerTest, AdmissionWaitsForChunksOfTheWholePrompt) {
   EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [1:1]");
 }
 
+// Four of the shared tokens are in a chunk that will be copied: 28 more fit into the two free ones.
+TEST(SchedulerTest, AdmissionStartsWithWhatFitsBehindAPartOfAChunk) {
+  SchedulerSnapshot s = Snapshot(2);
+  s.waiting = {{.sequence = Id(1), .prefill_tokens = 100, .shared_tokens = 20}};
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [1] work [1:28]");
+}
+
 // Of three free chunks the running prefill takes one, its first decode row will need another, and
 // one is the margin: none is left for a newcomer.
 TEST(SchedulerTest, AdmissionLeavesRunningPrefillsTheirChunks) {
@@ -109,6 +116,17 @@ TEST(SchedulerTest, TheYoungestPreemptsItselfRatherThanAnOlderOne) {
   SchedulerSnapshot s = Snapshot(0);
   s.running = {Decoding(1, 20, 2), Decoding(2, 32, 2)};
   EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]");
+}
+
+// It holds a part of a chunk, of which the copy has no room: only where it runs alone may the chunk
+// itself be cut.
+TEST(SchedulerTest, NobodyCutsAChunkBesideOthers) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.running = {Decoding(1, 20, 2), Decoding(2, 20, 1)};
+  s.running[1].reserved_tokens = 20;
+  EXPECT_EQ(Plan(s).ToString(), "preempt [2] admit [] work [1:1]");
+  s.running.erase(s.running.begin());
+  EXPECT_EQ(Plan(s).ToString(), "preempt [] admit [] work [2:1]");
 }
 
 // Two half-done prefills hold all chunks between them.
@@ -391,6 +409,11 @@ TEST(SchedulerTest, ReplayedRowsRunInAFullPool) {
   const StepPlan plan = Plan(s);
   EXPECT_EQ(plan.work, (std::vector<StepWork>{{Id(1), 9}}));
   EXPECT_TRUE(plan.preempt.empty());
+  // What is free is another's.
+  s.free_chunks = 1;
+  s.running[0].runnable_tokens = 10;
+  s.running.push_back(Prefilling(2, 16, 10, 1));
+  EXPECT_EQ(Plan(s).work, (std::vector<StepWork>{{Id(1), 10}, {Id(2), 10}}));
 }
 
 // On random snapshots: no more rows than the budget, no more chunks than there are, nobody twice,

@@ -1,4 +1,5 @@
-// What it costs AwaitingPolicy that sequences wait in many lines (API keys).
+// How much sequences may await (AwaitingPolicy), and what it costs that they wait in many lines
+// (API keys).
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,46 @@ using ::refrain::testing::SteadyLine;
 
 NodeId N(int32_t id) { return NodeId{id}; }
 SequenceId S(int32_t id) { return SequenceId{static_cast<uint64_t>(id)}; }
+
+// Six chunks may be awaited.
+class AwaitedChunksTest : public ::testing::Test {
+ protected:
+  // The chunks first, first + 1, ..., each the child of the one before.
+  void InsertLineage(int32_t first, int32_t last) {
+    for (int32_t id = first; id <= last; ++id) {
+      policy_->Inserted(N(id), {.tokens = 64, .parent = N(id == first ? 100 : id - 1)});
+    }
+    policy_->Idle(N(last));
+  }
+
+  const std::unique_ptr<EvictionPolicy> policy_ = *MakeEvictionPolicy("lru", 8);
+};
+
+// Three of who comes second, and four of who comes first.
+TEST_F(AwaitedChunksTest, OneTooManyIsTooMany) {
+  InsertLineage(1, 3);
+  InsertLineage(4, 7);
+  InsertLineage(10, 10);
+  policy_->Await(S(2), {}, N(3));
+  policy_->Await(S(1), {}, N(7));
+  EXPECT_EQ(policy_->Victim(), N(3)) << "older than 10, and awaited no more";
+}
+
+// The third in the queue finds no room. Then what the fourth awaits becomes idle, so that it gives
+// up for the third.
+TEST_F(AwaitedChunksTest, WhoComesLastIsNotWhoWasBeforeOthersCame) {
+  InsertLineage(1, 3);
+  InsertLineage(4, 5);
+  InsertLineage(6, 7);
+  InsertLineage(10, 10);
+  policy_->Await(S(1), {}, N(3));
+  policy_->Busy(N(5));
+  policy_->Await(S(4), {}, N(5));
+  policy_->Await(S(3), {}, N(7));
+  policy_->Idle(N(5));
+  policy_->Await(S(3), {}, N(7));
+  EXPECT_EQ(policy_->Victim(), N(5)) << "older than 10, and awaited no more";
+}
 
 // Many lines have filled what may be awaited, and as many sequences more come to wait behind them,
 // and ask again in every plan.

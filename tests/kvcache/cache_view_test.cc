@@ -216,6 +216,54 @@ TEST(SessionListTest, WhatSessionsShareIsLookedAtOnce) {
   EXPECT_LT(best_us(100), 10 * one_us + 100) << one_us;
 }
 
+TEST_F(CacheViewTest, WhoHasComputedNothingYetIsNoSession) {
+  h.Join(5, {}, "another salt");
+  EXPECT_EQ(h.cache->tree().roots().size(), 3u);
+  EXPECT_EQ(ListSessions(*h.cache, 100).total_sessions, 4);
+}
+
+// Two choices of one request.
+TEST_F(CacheViewTest, OfThoseUsedAtTheSameTimeTheLongestComesFirst) {
+  h.Run(5, "zzzz");
+  ASSERT_TRUE(h.Fork(6, 5, 4).ok());
+  ASSERT_TRUE(h.Grow(5, "yy").ok());
+  ASSERT_TRUE(h.Grow(6, "xxxxxx").ok());
+  const SessionList list = ListSessions(*h.cache, 2);
+  ASSERT_EQ(list.sessions.size(), 2u);
+  EXPECT_EQ(list.sessions[0].num_tokens, 10);
+  EXPECT_EQ(list.sessions[1].num_tokens, 6);
+}
+
+// A long session ends the first step. Then all goes, and the ids of "abcd", whose root was looked
+// for, and of what stands behind it are given to others of another namespace.
+TEST(SessionListTest, ANamespaceIsNotThatOfWhoHadTheNodesBefore) {
+  CacheHarness h({.num_chunks = 6000, .chunk_tokens = 4, .max_slots = 4, .eviction = "lru"});
+  h.Join(1);  // keeps the root
+  const auto run = [&h](uint64_t id, const std::string& text, const char* salt) {
+    h.Run(id, text, salt);
+    h.Leave(id);
+    return h.Match(CellsOf(text), salt).node;
+  };
+  run(2, "Aaaa", "");
+  const NodeId second = run(3, "abcdijkl", "");
+  run(4, "z" + std::string(4 * 5000, 'z'), "");
+  const NodeId first = run(5, "abcdefgh", "");
+  const NodeId shared = h.cache->tree().node(first).parent;
+  SessionScan scan(100);
+  EXPECT_FALSE(scan.FindSome(*h.cache));
+  scan.Choose();
+  ASSERT_TRUE(scan.DescribeSome(*h.cache));
+  testing::EvictAll(h.cache.get());
+  for (const char* rest : {"1", "2", "3", "4"}) run(6, std::string("abcd") + rest, "salt");
+  ASSERT_EQ(h.cache->tree().node(second).parent, shared) << "their ids were given again";
+  EXPECT_FALSE(scan.DescribeSome(*h.cache));
+  const SessionList list = scan.Take();
+  const auto again = std::find_if(list.sessions.begin() + 2, list.sessions.end(),
+                                  [&](const auto& session) { return session.leaf == second; });
+  ASSERT_NE(again, list.sessions.end());
+  EXPECT_TRUE(again->salted);
+}
+
 // Between the steps one goes on, one goes, and one comes in its place that is another tenant's.
 TEST_F(CacheViewTest, SessionsThatChangeBetweenStepsAreLeftOutOrToldAsTheyAre) {
   SessionScan scan(100);
@@ -264,9 +312,11 @@ TEST(SessionListTest, NoStepTakesLong) {
   double find_us = 1e9, describe_us = 1e9;  // the longest step of the best round
   for (int round = 0; round < 20; ++round) {
     SessionScan scan(kListed);
+    int steps = 0;
     const auto longest_us = [&](bool (SessionScan::*step)(const CacheManager&)) {
       double longest = 0;
-      for (bool goes_on = true; goes_on;) {
+      steps = 0;
+      for (bool goes_on = true; goes_on; ++steps) {
         const auto begin = testing::ThreadCpuTime();
         goes_on = (scan.*step)(*h.cache);
         const std::chrono::duration<double, std::micro> time = testing::ThreadCpuTime() - begin;
@@ -277,6 +327,7 @@ TEST(SessionListTest, NoStepTakesLong) {
     find_us = std::min(find_us, longest_us(&SessionScan::FindSome));
     scan.Choose();
     describe_us = std::min(describe_us, longest_us(&SessionScan::DescribeSome));
+    EXPECT_GE(steps, 2 * kListed / (SessionScan::kStepNodes / 4)) << "each and its one chunk count";
     const SessionList list = scan.Take();
     EXPECT_EQ(list.total_sessions, kPrompts + 1);
     EXPECT_EQ(list.sessions.size(), static_cast<size_t>(kListed));

@@ -65,6 +65,16 @@ TEST_F(RetainingPolicyTest, WhatIsHitEvenInPartIsNotTheOldest) {
   EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 4, 1, 3}));
 }
 
+TEST_F(RetainingPolicyTest, WhatIsRetainedAgainIsNotTheOldest) {
+  InsertInUse(1, 100);
+  InsertInUse(2, 101);
+  policy_->Retain(N(1), "");
+  InsertIdle(3, true);
+  for (const int32_t id : {1, 2}) policy_->Idle(N(id));
+  InsertIdle(4, false);
+  EXPECT_EQ(EvictAll(), (std::vector<int32_t>{2, 4, 1, 3}));
+}
+
 TEST_F(RetainingPolicyTest, GivesUpFromTheTenantThatRetainsMost) {
   policy_ = *MakeEvictionPolicy("lru", 16);  // four retained ones
   InsertIdle(1, true, "b");
