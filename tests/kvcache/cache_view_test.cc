@@ -269,7 +269,7 @@ TEST_F(CacheViewTest, SessionsThatChangeBetweenStepsAreLeftOutOrToldAsTheyAre) {
   SessionScan scan(100);
   EXPECT_FALSE(scan.FindSome(*h.cache));
   scan.Choose();
-  h.Grow(1, "ABCDEFGH");
+  ASSERT_TRUE(h.Grow(1, "ABCDEFGH").ok());
   ASSERT_EQ(testing::EvictAll(h.cache.get()), 3);  // of 4
   h.Run(5, "new text it", "salt");
   EXPECT_FALSE(scan.DescribeSome(*h.cache));

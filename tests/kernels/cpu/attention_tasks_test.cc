@@ -26,8 +26,8 @@ void* operator new(std::size_t bytes) {
 }
 // Asked by std::stable_sort; never refused. A sanitizer's would not fit the delete below.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace refrain::kernels::cpu {
 namespace {
