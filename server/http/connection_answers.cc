@@ -139,8 +139,7 @@ asio::awaitable<Sending::State> Connection::MakePart(Sending* sending) {
 
 void Connection::Frame(ReplyPart part, Sending* sending) const {
   sending->last = part.last;
-  // One that has said that the connection is kept is kept to (but by a reply that fails): the next
-  // request may be on its way already.
+  // One that has said that the connection is kept is kept to (but by a reply that throws).
   if (shared_->draining && !sending->framer.started()) part.close = true;
   if (part.head.has_value() && !sending->framer.started()) {
     sending->head_status = part.head->status;

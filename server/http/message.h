@@ -57,7 +57,9 @@ struct ReplyPart {
   std::optional<ResponseHead> head;
   std::string body;
   bool last = false;
-  bool close = false;  // the connection ends after the answer; read of its first and its last part
+  // The connection ends after the answer. Read with the head, which says so to the client: whoever
+  // was told that it is kept may have sent the next request.
+  bool close = false;
   // Since when the first of it has waited to be sent, for ServerOptions::on_part_sent.
   std::optional<std::chrono::steady_clock::time_point> due_since;
   // In place of all above, where that takes longer than a millisecond: makes the part, on a worker

@@ -95,7 +95,7 @@ std::string ReplyFramer::Frame(const ReplyPart& part) {
 void ReplyFramer::FrameTo(const ReplyPart& part, std::string* out) {
   constexpr size_t kMostHeadBytes = 400;  // of a usual one
   constexpr size_t kMostChunkBytes = 30;  // around a body
-  if (part.close && (part.last || !started_)) framing_.keep_alive = false;
+  if (part.close && !started_) framing_.keep_alive = false;
   if (!started_) {
     if (!part.head.has_value() && part.body.empty() && !part.last) return;
     started_ = true;

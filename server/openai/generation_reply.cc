@@ -549,7 +549,6 @@ http::ReplyPart GenerationReply::FailedPart(const absl::Status& status, const Ap
   }
   ReportReasoning();
   format_->AppendFailure(error, TotalUsage(), &part.body);
-  part.close = true;
   return part;
 }
 

@@ -503,10 +503,10 @@ TEST(SchedulerTenantsTest, MakesWayForAnotherTenantInTime) {
   for (; id <= 10256; ++id) s.waiting.push_back(Waiting(id, 0, 300));
   // 110 give 2,200 chunks; 146 stay, whose margin is 37 of these and the 10 that are free.
   s.waiting.push_back(Waiting(id, 1, 64 * (2210 - 37) - 1));
-  const double best_us =
-      BestPlanMicroseconds(s, [](const StepPlan& plan) { EXPECT_EQ(plan.preempt.size(), 110u); });
-  std::printf("Plan that makes way: %.1f us\n", best_us);
-  EXPECT_LT(best_us, 200.0 * testing::kSlowBuildFactor);
+  const double plan_us =
+      PlanMicroseconds(s, [](const StepPlan& plan) { EXPECT_EQ(plan.preempt.size(), 110u); });
+  std::printf("Plan that makes way: %.1f us\n", plan_us);
+  EXPECT_LT(plan_us, 200.0 * testing::kSlowBuildFactor);
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ std::optional<std::string> TakeWalk(const Grammar& grammar, RandomPattern* rando
 void CompareWithPcre(RegexText kind, uint32_t seed) {
   RandomPattern random(RandomSeed(seed));
   const bool is_json = kind == RegexText::kJsonString;
-  int num_compared = 0, num_matches = 0, num_walks = 0;
+  int num_compared = 0, num_matches = 0, num_walks = 0, num_too_ambiguous = 0;
   // The oracle of grammars takes long where a pattern is ambiguous.
   const int num_patterns = std::min(RandomSteps() / 20, 5000);
   for (int i = 0; i < num_patterns; ++i) {
@@ -182,6 +182,11 @@ void CompareWithPcre(RegexText kind, uint32_t seed) {
     const absl::StatusOr<Grammar> grammar = MakeRegexGrammar(pattern, kind);
     if (!grammar.ok()) {
       const std::string message(grammar.status().message());
+      // As "a.{20}" in the middle of a string, of which any "a" may be the beginning.
+      if (message.find("too ambiguous") != std::string::npos) {
+        ++num_too_ambiguous;
+        continue;
+      }
       const bool is_empty = message.find("never be satisfied") != std::string::npos;
       ASSERT_TRUE(is_empty || pattern.find_first_of("^$") != std::string::npos)
           << pattern << ' ' << message;
@@ -206,6 +211,7 @@ void CompareWithPcre(RegexText kind, uint32_t seed) {
       ASSERT_NE(oracle.Matches(text), false) << pattern << " and " << *walk;
     }
   }
+  EXPECT_LE(num_too_ambiguous, num_patterns / 500);
   EXPECT_GT(num_compared, num_patterns * 2);
   EXPECT_GT(num_matches, num_patterns / 5);
   EXPECT_GT(num_walks, num_patterns / 5);

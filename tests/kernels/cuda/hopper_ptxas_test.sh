@@ -9,32 +9,16 @@
 #     another one
 #   - spills
 set -euo pipefail
-nvcc=/usr/local/cuda/bin/nvcc
+source tests/kernels/cuda/ptxas_report.sh
 registers=168
 kernels_of_a_file=4  # head dimensions
-if [[ ! -x $nvcc ]]; then
-  echo "no CUDA toolkit on this machine: nothing seen"
-  exit 1
-fi
-failed=0
-fail() {
-  echo "FAILED: $1: $2"
-  failed=1
-}
+need_toolkit
 for source in kernels/cuda/chunk_attention_hopper_{bf16,f16}.cu; do
-  log=$TEST_TMPDIR/$(basename "$source").log
-  "$nvcc" -std=c++20 -O3 -ccbin /usr/bin/g++ --expt-relaxed-constexpr -I. -arch=sm_90a -Xptxas -v \
-    -cubin "$source" -o "$TEST_TMPDIR/kernels.cubin" > "$log" 2>&1 || { cat "$log"; exit 1; }
+  log=$(ptxas_log "$source" sm_90a)
   if grep -E '\(C75[0-9]{2}\)|setmaxnreg|wgmma|warpgroup\.arrive' "$log"; then
     fail "$source" "ptxas changed what the kernels say"
   fi
-  # One line for each kernel: its name, registers, bytes spilled and loaded again.
-  table=$(awk '
-    /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2] }
-    /bytes spill stores/ { stores = $5; loads = $9 }
-    /Used [0-9]+ registers/ {
-      for (i = 1; i < NF; ++i) if ($i == "Used") print kernel, $(i + 1), stores, loads
-    }' "$log")
+  table=$(kernels_of "$log")
   echo "$table"
   found=0
   while read -r kernel used stores loads; do

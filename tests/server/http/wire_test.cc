@@ -44,12 +44,17 @@ TEST(ReplyFramer, SendsSeveralPartsChunked) {
   EXPECT_EQ(framer.Frame({std::nullopt, "x", true}), "1\r\nx\r\n0\r\n\r\n");
 }
 
-TEST(ReplyFramer, EndsTheConnectionWhenThePartSaysSo) {
-  ReplyFramer framer({.request_id = "r"});
-  framer.Frame({ResponseHead{}, "a", false});
-  EXPECT_TRUE(framer.keep_alive());
-  EXPECT_EQ(framer.Frame({std::nullopt, "", true, /*close=*/true}), "0\r\n\r\n");
-  EXPECT_FALSE(framer.keep_alive());
+// What the head has promised is kept.
+TEST(ReplyFramer, EndsTheConnectionWhereTheHeadSaysSo) {
+  ReplyFramer ends({.request_id = "r"});
+  EXPECT_NE(ends.Frame({ResponseHead{}, "a", false, /*close=*/true}).find("Connection: close\r\n"),
+            std::string::npos);
+  EXPECT_FALSE(ends.keep_alive());
+  ReplyFramer kept({.request_id = "r"});
+  EXPECT_NE(kept.Frame({ResponseHead{}, "a", false}).find("Connection: keep-alive\r\n"),
+            std::string::npos);
+  EXPECT_EQ(kept.Frame({std::nullopt, "", true, /*close=*/true}), "0\r\n\r\n");
+  EXPECT_TRUE(kept.keep_alive());
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ TEST_F(LargeAnswersTest, AStreamThatFailsLaterFirstSendsWhatItHad) {
   stream_->Finish(absl::InternalError("broken"));
   http::ReplyPart part;
   while (!part.last) all += (part = reply->Next()).body;
-  EXPECT_TRUE(part.close);
+  EXPECT_FALSE(part.close);
   EXPECT_EQ(Count(all, "\"text\":"), 1001u);
   EXPECT_EQ(Count(all, "\"error\":"), 1u);
   EXPECT_EQ(Count(all, "[DONE]"), 0u);
@@ -148,7 +148,7 @@ TEST_F(LargeAnswersTest, OneThatIsCutSendsNothingMoreButWhy) {
     }
     const http::ReplyPart part = reply->Next();
     EXPECT_TRUE(part.last);
-    EXPECT_TRUE(part.close);
+    EXPECT_FALSE(part.close);
     EXPECT_EQ(Count(part.body, "\"text\":"), 0u);
     EXPECT_EQ(Count(part.body, "not read"), 1u);
   }
@@ -220,7 +220,7 @@ TEST_F(LargeAnswersTest, AFailureBehindAFullPartIsTold) {
   EXPECT_EQ(Count(all, "\"text\":"), 264u);
   EXPECT_EQ(Count(all, "\"error\":"), 1u);
   EXPECT_EQ(Count(all, "[DONE]"), 0u);
-  EXPECT_TRUE(part.close);
+  EXPECT_FALSE(part.close);
 }
 
 // The prompt is not part of the output: no event comes of it, and none is waited for.
