@@ -127,8 +127,8 @@ TEST(RandomGrammarsTest, TakeTheTextsThatWereDrawn) {
     if (HasFailure()) FAIL() << "drawing " << i;
   }
   EXPECT_GT(num_made, RandomSteps() / 80);
-  EXPECT_GT(num_empty, RandomSteps() / 400);
-  EXPECT_GT(num_left_recursive, RandomSteps() / 400);
+  EXPECT_GT(num_empty, RandomSteps() / 500);
+  EXPECT_GT(num_left_recursive, RandomSteps() / 500);
 }
 
 // Twins of nodes, some of which no text reaches: a state that has one stands for a node alone, and
@@ -159,7 +159,7 @@ TEST(RandomGrammarsTest, HaveTheTwinsThatWereDrawn) {
     }
     if (HasFailure()) break;
   }
-  EXPECT_GT(num_twins, RandomSteps() / 400);
+  EXPECT_GT(num_twins, RandomSteps() / 500);
 }
 
 // Of states in any of the grammars, those of one digest take the same texts.
