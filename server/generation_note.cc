@@ -1,5 +1,6 @@
 #include "server/generation_note.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/text/utf8.h"
@@ -13,6 +14,17 @@ namespace {
 constexpr size_t kMaxBodyBytes = 64 << 10;
 
 }  // namespace
+
+std::string_view FieldForLogs(std::string_view field) {
+  constexpr size_t kMostBytes = 64;
+  const auto may_be_shown = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-.[]").find(c) != std::string_view::npos;
+  };
+  const bool is_name = !field.empty() && field.size() <= kMostBytes &&
+                       std::all_of(field.begin(), field.end(), may_be_shown);
+  return is_name ? field : "(a name of the client's)";
+}
 
 void AppendOutcome(const GenerationOutcome& outcome, std::string* details) {
   if (!details->empty()) *details += ',';
@@ -33,8 +45,7 @@ void AppendRefusal(const absl::Status& refusal, std::string* details) {
   if (!details->empty()) *details += ',';
   ConcatTo(details, "\"error\":\"", error.code.value_or(error.type), "\"");
   if (!error.param.has_value()) return;
-  *details += ",\"param\":";
-  AppendJsonString(engine::ReplaceIllFormedUtf8(*error.param), details);
+  ConcatTo(details, ",\"param\":\"", FieldForLogs(*error.param), "\"");
 }
 
 void AppendBody(std::string_view body, std::string* details) {

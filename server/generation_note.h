@@ -20,10 +20,15 @@ struct GenerationOutcome {
   std::string_view error;                // its code; "" = none
 };
 
+// A request's field, or the path of one, as a log may show it. Clients make up names of members,
+// and one may hold anything: one of letters, digits and "_-.[]", 64 bytes at most, stays as it is;
+// in place of any other, and of "", stands that it is the client's. Pure.
+std::string_view FieldForLogs(std::string_view field);
+
 // Members of a line of the request log, written behind what `details` has. Pure.
 void AppendOutcome(const GenerationOutcome& outcome, std::string* details);
 // Why a request was refused before there was anything to tell: the error's code, and the field that
-// it is about, if any. Nothing for OK.
+// it is about, if any (FieldForLogs). Nothing for OK.
 void AppendRefusal(const absl::Status& refusal, std::string* details);
 // The request as it was sent, up to 64 KiB; with log.prompts only.
 void AppendBody(std::string_view body, std::string* details);

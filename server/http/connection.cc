@@ -49,11 +49,11 @@ Connection::Connection(asio::ip::tcp::socket socket, Shared* shared, WakeupQueue
       sent_watch_(shared->options.write_timeout) {}
 
 std::unique_ptr<Reply> Connection::Screen(const Parser& parser, const Request& request,
-                                          bool well_formed, Record* record) {
+                                          std::string_view target_problem, Record* record) {
   if (!HasRightHost(parser)) {
     return MakeErrorReply(400, "an HTTP/1.1 request has exactly one Host header");
   }
-  if (!well_formed) return MakeErrorReply(400, "malformed escape in the request target");
+  if (!target_problem.empty()) return MakeErrorReply(400, target_problem);
   if (auto preflight = shared_->options.cors.PreflightOrNull(request)) return preflight;
   if (shared_->options.filter) {
     if (auto refused = shared_->options.filter(request)) return refused;
@@ -127,10 +127,10 @@ asio::awaitable<void> Connection::ServeRequests() {
     if (!co_await ReadHeader(&*parser)) break;
 
     Request request;
-    const bool well_formed = TakeHeader(*parser, &request);
+    const std::string_view target_problem = TakeHeader(*parser, &request);
     Record record = BeginRecord(request.id);
     record.method = request.method;
-    if (well_formed) record.path = request.path;
+    if (target_problem.empty()) record.path = request.path;
     request.notes = record.notes;
     Framing framing;
     framing.request_id = request.id;
@@ -139,7 +139,7 @@ asio::awaitable<void> Connection::ServeRequests() {
     framing.head_only = request.method == "HEAD";
     framing.headers = shared_->options.cors.AnswerHeaders(request);
 
-    std::unique_ptr<Reply> reply = Screen(*parser, request, well_formed, &record);
+    std::unique_ptr<Reply> reply = Screen(*parser, request, target_problem, &record);
     const bool expects_continue = Expects100Continue(*parser);
     // Who withholds the body would hold this, too.
     Forget(&*parser);
@@ -234,8 +234,9 @@ asio::awaitable<bool> Connection::ReadHeader(Parser* parser) {
   }
   if (failure.status == 0) failure = CheckFraming(*parser);
   if (failure.status == 0) co_return true;
+  std::string id = RequestIdOf(*parser);
   Forget(parser);
-  co_await RefuseUnread(failure);
+  co_await RefuseUnread(failure, std::move(id));
   co_return false;
 }
 
@@ -327,8 +328,8 @@ asio::awaitable<void> Connection::RefuseWithoutBody(std::unique_ptr<Reply> reply
   if (record->complete) co_await DiscardInput(kDiscardTime);
 }
 
-asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure) {
-  Record record = BeginRecord(MakeRequestId());
+asio::awaitable<void> Connection::RefuseUnread(const ReadFailure& failure, std::string id) {
+  Record record = BeginRecord(std::move(id));
   Framing framing;  // not a temporary: g++ 12 would destroy it twice
   framing.request_id = record.id;
   std::unique_ptr<Reply> reply = MakeFailureReply(failure);

@@ -122,11 +122,11 @@ class Connection final : public WakeupQueue::Target,
   }
   // The answer to a request whose header is enough to refuse it; null for others, which have a
   // route then.
-  std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request, bool well_formed,
-                                Record* record);
+  std::unique_ptr<Reply> Screen(const Parser& parser, const Request& request,
+                                std::string_view target_problem, Record* record);
   std::unique_ptr<Reply> FindRoute(const Request& request, Record* record);
   // Where not even the header could be read.
-  boost::asio::awaitable<void> RefuseUnread(const ReadFailure& failure);
+  boost::asio::awaitable<void> RefuseUnread(const ReadFailure& failure, std::string id);
   // Until the client closes; for no longer than kCloseTime once the server is stopping.
   boost::asio::awaitable<void> DiscardInput(std::chrono::milliseconds most);
   // Calls `work` on a thread of `threads`, where the owner of the request has its turn.

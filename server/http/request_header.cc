@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/beast/http/error.hpp>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "server/concat.h"
@@ -18,16 +19,31 @@ namespace {
 std::string ToString(beast::string_view text) { return std::string(text.data(), text.size()); }
 
 // Clients of a proxy send the absolute form (RFC 9112 section 3.2.2), which every server has to
-// take.
-std::string WithoutAuthority(std::string target) {
+// take. The target becomes what stands behind the authority, which is returned; nothing where there
+// is none.
+std::optional<std::string> TakeAuthority(std::string* target) {
   for (const beast::string_view scheme : {"http://", "https://"}) {
-    const beast::string_view begin = beast::string_view(target).substr(0, scheme.size());
+    const beast::string_view begin = beast::string_view(*target).substr(0, scheme.size());
     if (!beast::iequals(begin, scheme)) continue;
-    const size_t path = target.find_first_of("/?", scheme.size());
-    if (path == std::string::npos) return "/";
-    return target[path] == '/' ? target.substr(path) : "/" + target.substr(path);
+    const size_t path = std::min(target->find_first_of("/?", scheme.size()), target->size());
+    std::string authority = target->substr(scheme.size(), path - scheme.size());
+    target->erase(0, path);
+    if (!target->starts_with('/')) target->insert(0, "/");
+    return authority;
   }
-  return target;
+  return std::nullopt;
+}
+
+// RFC 9110 sections 4.2.1 and 4.2.4.
+std::string_view ProblemOfAuthority(std::string_view authority) {
+  if (authority.find('@') != std::string_view::npos) return "the request target names a user";
+  if (authority.empty() || authority.starts_with(':')) return "the request target names no host";
+  return "";
+}
+
+void ReplaceHost(const std::string& host, Headers* headers) {
+  std::erase_if(*headers, [](const auto& header) { return beast::iequals(header.first, "host"); });
+  headers->emplace_back("Host", host);
 }
 
 constexpr auto kTooManyFields = boost::system::errc::argument_list_too_long;
@@ -140,20 +156,31 @@ std::string_view ContentCoding(const Request& request) {
   return {};
 }
 
-bool TakeHeader(const RequestParser& parser, Request* request) {
+std::string RequestIdOf(const RequestParser& parser) {
+  const auto& fields = parser.get();
+  const auto field = fields.find("x-request-id");
+  std::string id = field == fields.end() ? "" : ToString(field->value());
+  return IsAcceptableRequestId(id) ? id : MakeRequestId();
+}
+
+std::string_view TakeHeader(const RequestParser& parser, Request* request) {
   const auto& message = parser.get();
   request->method = ToString(message.method_string());
   for (const auto& field : message) {
     request->headers.emplace_back(ToString(field.name_string()), ToString(field.value()));
   }
-  const std::string_view client_id = request->Header("x-request-id");
-  request->id = IsAcceptableRequestId(client_id) ? std::string(client_id) : MakeRequestId();
-  std::string target = WithoutAuthority(ToString(message.target()));
+  request->id = RequestIdOf(parser);
+  std::string target = ToString(message.target());
+  if (const std::optional<std::string> authority = TakeAuthority(&target)) {
+    const std::string_view problem = ProblemOfAuthority(*authority);
+    if (!problem.empty()) return problem;
+    ReplaceHost(*authority, &request->headers);
+  }
   if (const size_t question = target.find('?'); question != std::string::npos) {
     request->query = target.substr(question + 1);
     target.resize(question);
   }
-  return PercentDecode(target, &request->path);
+  return PercentDecode(target, &request->path) ? "" : "malformed escape in the request target";
 }
 
 }  // namespace refrain::server::http

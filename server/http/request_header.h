@@ -53,8 +53,12 @@ bool HasRightHost(const RequestParser& parser);
 // The first Content-Encoding that is one: "identity" is none. Empty: none.
 std::string_view ContentCoding(const Request& request);
 
-// Everything but the body; false for a malformed target.
-bool TakeHeader(const RequestParser& parser, Request* request);
+// The client's x-request-id as far as the header has been read, or one made here.
+std::string RequestIdOf(const RequestParser& parser);
+
+// Everything but the body. The host of a target in absolute form stands in place of the field Host.
+// What is wrong with the target; empty: nothing.
+std::string_view TakeHeader(const RequestParser& parser, Request* request);
 
 }  // namespace refrain::server::http
 

@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/use_future.hpp>
 #include <boost/system/system_error.hpp>
 #include <future>
 #include <thread>
@@ -144,7 +145,8 @@ struct Server::Impl {
   TaskQueue probes{1, TaskQueue::Tasks::kShort};
   TaskQueue waits{1, TaskQueue::Tasks::kLong};
   Connection::Shared shared;
-  std::vector<tcp::acceptor> acceptors;  // live on io[0]
+  std::vector<tcp::acceptor> acceptors;      // live on io[0]
+  std::vector<std::future<void>> accepting;  // each is there when its acceptor is closed
   size_t next_home = 0;
   uint16_t port = 0;
   bool stopped = false;
@@ -181,7 +183,7 @@ void Server::Impl::StartThreads() {
   }
   // Behind the last one: there are connections only where all is there that they need.
   for (tcp::acceptor& acceptor : acceptors) {
-    asio::co_spawn(io[0]->context, Accept(&acceptor), asio::detached);
+    accepting.push_back(asio::co_spawn(io[0]->context, Accept(&acceptor), asio::use_future));
   }
 }
 
@@ -197,16 +199,17 @@ Server::Impl::IoThread* Server::Impl::NextHome() { return io[next_home++ % io.si
 
 asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
   asio::steady_timer pause(io[0]->context);
-  while (true) {
+  while (acceptor->is_open()) {
     IoThread* home = NextHome();
     try {
       auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
-      if (error == asio::error::operation_aborted || !acceptor->is_open()) co_return;
+      // Also where the acceptor was closed between this one and now.
       if (!error) {
         co_await MakeRoom(&pause);
         Admit(home, std::move(socket));
         continue;
       }
+      if (!acceptor->is_open()) co_return;
       pause.expires_after(kAcceptPause);
       co_await pause.async_wait(kAwait);
     } catch (const std::bad_alloc&) {
@@ -390,7 +393,9 @@ void Server::Stop(std::chrono::milliseconds grace) {
     impl->AcceptTheLast();
     closed.set_value();
   });
-  closed.get_future().wait();  // whoever was accepted counts below
+  // Whoever was accepted counts below.
+  closed.get_future().wait();
+  for (const std::future<void>& last : impl_->accepting) last.wait();
   // Who has just connected, or kept a connection in use, is about to send: closed before, it would
   // not know whether it was heard.
   impl_->WaitUntilNoConnections(std::chrono::steady_clock::now() +

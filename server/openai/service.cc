@@ -175,7 +175,7 @@ std::unique_ptr<http::Reply> Service::RefuseCall(const http::Request& request,
   const ApiError error = ApiErrorFromStatus(status);
   log_->Debug("request refused", {{"request", request.id},
                                   {"code", error.code.value_or(error.type)},
-                                  {"param", error.param.value_or("")}});
+                                  {"param", error.param ? FieldForLogs(*error.param) : ""}});
   if (request.notes != nullptr) AppendRefusal(status, &request.notes->details);
   return MakeErrorReply(status);
 }
@@ -296,15 +296,15 @@ absl::Status Service::HoldRules(const GenerationCall& call,
 
 void Service::LogIgnoredFields(const GenerationCall& call) {
   for (const std::string& name : call.ignored_fields) {
+    const std::string shown(FieldForLogs(name));
     bool last = false;
     {
       MutexLock lock(mutex_);
       if (logged_fields_.size() >= kMaxLoggedFields) return;
-      if (!logged_fields_.insert(name.substr(0, 64)).second) continue;
+      if (!logged_fields_.insert(shown).second) continue;
       last = logged_fields_.size() == kMaxLoggedFields;
     }
-    log_->Info("a request field is unknown and ignored; not logged again",
-               {{"field", name.substr(0, 64)}});
+    log_->Info("a request field is unknown and ignored; not logged again", {{"field", shown}});
     if (last) {
       log_->Warn("so many unknown request fields have been seen that no more are logged",
                  {{"fields", static_cast<int64_t>(kMaxLoggedFields)}});

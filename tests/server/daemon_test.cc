@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -282,6 +283,35 @@ TEST(Daemon, LogsAnUnknownFieldOnce) {
   const size_t first = log.find("field=made_up");
   ASSERT_NE(first, std::string::npos);
   EXPECT_EQ(log.find("field=made_up", first + 1), std::string::npos) << log;
+}
+
+// Also where what a client sends is a name, at any level.
+TEST(Daemon, LogsNoTextOfAClientAsTheNameOfAField) {
+  TemporaryDirectory folder;
+  const std::string path = folder.path() + "/requests.jsonl";
+  DaemonProcess daemon(
+      DaemonArguments("fake", {"--set", "log.level=trace", "--set", "log.requests_file=" + path}));
+  RawClient client(daemon.Port());
+  ASSERT_TRUE(daemon.WaitForOutput("ready"));
+  client.Send(PostRequest("/v1/completions", R"({"prompt":"a","My secret":1,"made_up":1})"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  client.Send(
+      PostRequest("/v1/completions", R"({"prompt":"a","structured_outputs":{"My secret":1}})"));
+  const RawResponse refused = client.ReadResponse();
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("structured_outputs.My secret"), std::string::npos) << refused.body;
+  ASSERT_TRUE(daemon.WaitForOutput("param=\"(a name of the client's)\"")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+  const std::string log = daemon.output();
+  EXPECT_NE(log.find("field=\"(a name of the client's)\""), std::string::npos) << log;
+  EXPECT_NE(log.find("field=made_up"), std::string::npos) << log;
+  std::ifstream file(path);
+  const std::string lines{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(lines.find(R"_("param":"(a name of the client's)")_"), std::string::npos) << lines;
+  for (const std::string& written : {log, lines}) {
+    EXPECT_EQ(written.find("secret"), std::string::npos) << written;
+  }
 }
 
 TEST(Daemon, ShowsTheCacheOnlyWhereDebugIsOn) {

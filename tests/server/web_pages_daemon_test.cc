@@ -78,6 +78,21 @@ TEST_F(WebPagesDaemonTest, PagesOfOthersAreRefused) {
   }
 }
 
+// The Host that it was sent with does not count (RFC 9112 section 3.2.2).
+TEST_F(WebPagesDaemonTest, AnAbsoluteTargetIsLookedAtAsTheHostIs) {
+  Start();
+  const RawResponse refused = Get("http://evil.example/v1/models", "Host: localhost\r\n");
+  ASSERT_EQ(refused.status, 403) << refused.body;
+  const json error = json::parse(refused.body)["error"];
+  EXPECT_EQ(error["code"], "host_not_allowed");
+  EXPECT_NE(error["message"].get<std::string>().find("\"evil.example\""), std::string::npos)
+      << error;
+  EXPECT_EQ(Get("http://localhost:8000/v1/models", "Host: localhost:8000\r\n").status, 200);
+  const std::string origin = "Host: localhost\r\nOrigin: http://localhost:8000\r\n";
+  EXPECT_EQ(Get("http://localhost:8000/v1/models", origin).status, 200);
+  EXPECT_EQ(Get("http://localhost:8001/v1/models", origin).status, 403);
+}
+
 TEST_F(WebPagesDaemonTest, OtherClientsAreNot) {
   Start();
   for (const char* host : {"127.0.0.1", "127.0.0.1:8000", "localhost:8000", "[::1]:8000"}) {

@@ -64,7 +64,7 @@ TEST_F(HttpServerTest, KeepsRequestsSentDuringAnAnswer) {
 }
 
 // Some clients end a body with one (RFC 9112 section 2.2).
-TEST_F(HttpServerTest, IgnoresAnEmptyLineBehindABody) {
+TEST_F(HttpServerTest, IgnoresAnEmptyLineInFrontOfARequest) {
   Start();
   RawClient client = Connect();
   client.Send(PostRequest("/echo", "a") + "\r\n" + PostRequest("/echo", "b") + "\r");
@@ -75,6 +75,7 @@ TEST_F(HttpServerTest, IgnoresAnEmptyLineBehindABody) {
   EXPECT_EQ(client.ReadResponse().body, "c");
   client.Send("\r\n\r\n" + GetRequest("/hello"));
   EXPECT_EQ(client.ReadResponse().status, 400);
+  EXPECT_EQ(Once("\r\n" + GetRequest("/hello")).body, "hello") << "in front of the first";
 }
 
 TEST_F(HttpServerTest, AcceptsRequestsByteByByte) {
@@ -164,6 +165,23 @@ TEST_F(HttpServerTest, RoutesByMethodAndDecodedPath) {
   EXPECT_EQ(wrong_method.headers.at("allow"), "GET, HEAD");
 }
 
+// RFC 9112 section 3.2.2: whatever the field says.
+TEST_F(HttpServerTest, AnAbsoluteTargetNamesTheHost) {
+  router_.Add({"GET", "/host", [](const Request& request) {
+                 return MakeReply({}, std::string(request.Header("host")));
+               }});
+  Start();
+  EXPECT_EQ(Once(GetRequest("/host", "Host: t\r\n")).status, 400) << "two of them";
+  const auto host_of = [this](const std::string& target, const std::string& fields) {
+    return Once("GET " + target + fields + "\r\n\r\n").body;
+  };
+  EXPECT_EQ(host_of("/host", " HTTP/1.1\r\nHost: a:80"), "a:80");
+  EXPECT_EQ(host_of("http://b/host", " HTTP/1.1\r\nHost: a:80"), "b");
+  EXPECT_EQ(host_of("HTTPS://[::1]:90/host?c", " HTTP/1.1\r\nhost: a"), "[::1]:90");
+  EXPECT_EQ(host_of("http://b/host", " HTTP/1.0"), "b");
+  EXPECT_EQ(host_of("/host", " HTTP/1.0"), "");
+}
+
 TEST_F(HttpServerTest, EchoesGoodRequestIdsAndReplacesOthers) {
   Start();
   EXPECT_EQ(Once(GetRequest("/hello", "x-request-id: abc-1\r\n")).headers.at("x-request-id"),
@@ -173,6 +191,28 @@ TEST_F(HttpServerTest, EchoesGoodRequestIdsAndReplacesOthers) {
   EXPECT_NE(Once(GetRequest("/hello")).headers.at("x-request-id"), made);
   const std::string too_long = "X-Request-Id: " + std::string(200, 'x') + "\r\n";
   EXPECT_LT(Once(GetRequest("/hello", too_long)).headers.at("x-request-id").size(), 100u);
+}
+
+// As far as it was read.
+TEST_F(HttpServerTest, EchoesTheRequestIdOfWhatItCannotRead) {
+  Start();
+  const std::string id = "X-Request-Id: abc-1\r\n", bad_length = "Content-Length: -1\r\n";
+  const auto id_of = [this](const std::string& fields, int status) {
+    RawResponse response = Once("POST /echo HTTP/1.1\r\nHost: t\r\n" + fields + "\r\n");
+    EXPECT_EQ(response.status, status) << fields;
+    return response.headers["x-request-id"];
+  };
+  EXPECT_EQ(id_of(id + bad_length, 400), "abc-1");
+  EXPECT_EQ(id_of(id + "Transfer-Encoding: gzip\r\n", 400), "abc-1");
+  EXPECT_EQ(id_of("Transfer-Encoding: gzip\r\n" + id, 400), "abc-1");
+  EXPECT_EQ(id_of(id + "A: " + std::string(40'000, 'x') + "\r\n", 431), "abc-1");
+  for (const std::string& fields :
+       {bad_length, bad_length + id, "X-Request-Id: a b\r\n" + bad_length}) {
+    const std::string made = id_of(fields, 400);
+    EXPECT_NE(made, "") << fields;
+    EXPECT_NE(made, "abc-1") << fields;
+    EXPECT_NE(made, "a b") << fields;
+  }
 }
 
 TEST_F(HttpServerTest, RefusesMalformedRequests) {

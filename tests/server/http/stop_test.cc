@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "server/http/server.h"
 #include "tests/server/http/server_fixture.h"
@@ -164,6 +165,33 @@ TEST_F(HttpStopTest, StopAnswersWhatHasCome) {
   EXPECT_EQ(kept.ReadResponse().body, "hello");
   EXPECT_EQ(waiting.ReadResponse().body, "hello");
   for (RawClient* client : {&blocker, &kept, &waiting}) client->Close();
+  stopper.join();
+}
+
+// Of clients that wait to be accepted one has just been when the server stops, and is not known of.
+TEST_F(HttpStopTest, StopAnswersWhoIsBeingAccepted) {
+  Block while_accepting;
+  router_.Add(
+      {"GET", "/blocks-too", [&](Request) { return MakeReply({}, while_accepting.Run().body); }});
+  Start({.io_threads = 1});
+  RawClient blocker = Connect();
+  blocker.Send(GetRequest("/blocks-io"));
+  ASSERT_TRUE(Eventually([&] { return at_once_.begun.load(); }));
+  std::vector<RawClient> waiting;
+  for (int i = 0; i < 40; ++i) {
+    waiting.push_back(Connect());
+    waiting.back().Send(GetRequest(i == 0 ? "/blocks-too" : "/hello"));
+  }
+  at_once_.over = true;
+  ASSERT_TRUE(Eventually([&] { return while_accepting.begun.load(); }));
+  std::thread stopper([&] { server_->Stop(5s); });
+  std::this_thread::sleep_for(50ms);  // what Stop asks of the I/O thread is in its queue
+  while_accepting.over = true;
+  for (RawClient& client : waiting) {
+    EXPECT_EQ(client.ReadResponse().status, 200);
+    client.Close();
+  }
+  blocker.Close();
   stopper.join();
 }
 
