@@ -146,6 +146,7 @@ class EncodePool::LongTextPace : public EncodePace {
  private:
   bool IsOver() const { return !pool_.EndOf(request_).ok() || pool_.long_lane_.stopped; }
   void TakeTurn() {
+    has_turn_ = false;  // also where Take throws
     has_turn_ = pool_.turns_.Take(
         tenant_, [this] { return IsOver(); }, kSweepPeriod);
     if (!has_turn_) Stop();

@@ -4,26 +4,43 @@ namespace refrain::engine {
 
 bool SliceTurns::Take(const std::string& tenant, const std::function<bool()>& give_up,
                       std::chrono::milliseconds period) {
-  mutex_.Lock();
+  const uint64_t number = StandInLine(tenant);
+  try {
+    while (!WaitForTurn(number, period)) {
+      if (!give_up()) continue;
+      Leave(number);
+      return false;
+    }
+  } catch (...) {
+    Leave(number);
+    throw;
+  }
+  return true;
+}
+
+uint64_t SliceTurns::StandInLine(const std::string& tenant) {
+  MutexLock lock(mutex_);
   const uint64_t number = ++last_number_;
   waiting_.Push(tenant, number);
   if (turn_of_ == 0) PassLocked();
+  return number;
+}
+
+bool SliceTurns::WaitForTurn(uint64_t number, std::chrono::milliseconds period) {
+  MutexLock lock(mutex_);
   while (turn_of_ != number) {
-    if (changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + period)) continue;
-    mutex_.Unlock();
-    const bool over = give_up();
-    mutex_.Lock();
-    if (!over) continue;
-    if (turn_of_ == number) {
-      PassLocked();
-    } else {
-      waiting_.TakeIf([&](uint64_t other) { return other == number; });
-    }
-    mutex_.Unlock();
-    return false;
+    if (!changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + period)) break;
   }
-  mutex_.Unlock();
-  return true;
+  return turn_of_ == number;
+}
+
+void SliceTurns::Leave(uint64_t number) {
+  MutexLock lock(mutex_);
+  if (turn_of_ == number) {
+    PassLocked();
+  } else {
+    waiting_.Remove([number](uint64_t other) { return other == number; });
+  }
 }
 
 void SliceTurns::Pass() {

@@ -17,7 +17,8 @@ namespace refrain::engine {
 class SliceTurns {
  public:
   // Until it is this thread's turn. False, and no turn, when `give_up` says so, which is asked at
-  // least every `period`, without the lock.
+  // least every `period`, without the lock. Throws what that throws, or for want of memory, with no
+  // turn and no place in the line.
   bool Take(const std::string& tenant, const std::function<bool()>& give_up,
             std::chrono::milliseconds period);
   // Whoever has the turn gives it to the next.
@@ -26,6 +27,9 @@ class SliceTurns {
   bool AnyWaits();
 
  private:
+  uint64_t StandInLine(const std::string& tenant);  // the place's number
+  bool WaitForTurn(uint64_t number, std::chrono::milliseconds period);
+  void Leave(uint64_t number);
   void PassLocked() REFRAIN_REQUIRES(mutex_);
 
   Mutex mutex_;

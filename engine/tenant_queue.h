@@ -17,14 +17,22 @@ namespace refrain::engine {
 
 // Items of several tenants (API keys): taken in turns, one of each tenant that has any, and in
 // order of arrival within one. So an item waits for at most one of every other tenant and for the
-// earlier ones of its own, however many others have put in. No locks inside.
+// earlier ones of its own, however many others have put in. A Push that gets no memory changes
+// nothing. No locks inside.
 template <typename T>
 class TenantQueue {
  public:
   void Push(std::string_view tenant, T item) {
-    const auto [place, is_new] = lines_.try_emplace(std::string(tenant));
-    if (is_new) place->second = turns_.insert(turns_.end(), {place->first, {}});
-    place->second->items.push_back(std::move(item));
+    std::list<Line> line;
+    line.push_back({std::string(tenant), {}});
+    const auto known = lines_.find(line.front().tenant);
+    if (known != lines_.end()) {
+      known->second->items.push_back(std::move(item));
+    } else {
+      line.front().items.push_back(std::move(item));
+      lines_.emplace(line.front().tenant, line.begin());
+      turns_.splice(turns_.end(), line);
+    }
     ++size_;
   }
 
@@ -46,14 +54,28 @@ class TenantQueue {
       items.erase(found);
       --size_;
       if (items.empty()) {
-        lines_.erase(line->tenant);
-        turns_.erase(line);
+        Drop(line);
       } else {
         turns_.splice(turns_.end(), turns_, line);
       }
       return item;
     }
     return std::nullopt;
+  }
+
+  // Takes out the first of which `condition` is true; the order of the others stays. Needs no
+  // memory. False: there is none.
+  template <typename Condition>
+  bool Remove(Condition condition) {
+    for (auto line = turns_.begin(); line != turns_.end(); ++line) {
+      const auto found = std::find_if(line->items.begin(), line->items.end(), condition);
+      if (found == line->items.end()) continue;
+      line->items.erase(found);
+      --size_;
+      if (line->items.empty()) Drop(line);
+      return true;
+    }
+    return false;
   }
 
   // Takes out those of which `condition` is true; the order of the others stays.
@@ -67,8 +89,7 @@ class TenantQueue {
       std::move(kept_end, items.end(), std::back_inserter(taken));
       items.erase(kept_end, items.end());
       if (items.empty()) {
-        lines_.erase(line->tenant);
-        line = turns_.erase(line);
+        line = Drop(line);
       } else {
         ++line;
       }
@@ -85,6 +106,11 @@ class TenantQueue {
     std::string tenant;
     std::deque<T> items;  // never empty between calls
   };
+
+  typename std::list<Line>::iterator Drop(typename std::list<Line>::iterator line) {
+    lines_.erase(line->tenant);
+    return turns_.erase(line);
+  }
 
   size_t size_ = 0;
   std::list<Line> turns_;  // whose turn is next first

@@ -111,12 +111,14 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
   absl::StatusOr<Grammar> made = MakeOutputGrammar(format, place, pace);
   if (!made.ok()) return made.status();
   const size_t bytes = made->memory_bytes();
+  // What may find no memory comes before the share is taken, or gives it back.
+  auto give_back = [shares = shares_, tenant, bytes](const Grammar* done) {
+    delete done;
+    shares->Subtract(tenant, bytes);
+  };
+  auto owned = std::make_unique<const Grammar>(*std::move(made));
   shares_->Add(tenant, bytes);
-  const std::shared_ptr<const Grammar> grammar(
-      new Grammar(*std::move(made)), [shares = shares_, tenant, bytes](const Grammar* done) {
-        delete done;
-        shares->Subtract(tenant, bytes);
-      });
+  const std::shared_ptr<const Grammar> grammar(owned.release(), std::move(give_back));
   std::shared_ptr<MaskStore> masks = Masks();
   const GrammarMatcher start(grammar, masks);
   if (start.MustEnd()) {

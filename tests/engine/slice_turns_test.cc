@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/support/heap_counts.h"
 
 namespace refrain::engine {
 namespace {
@@ -92,6 +97,44 @@ TEST(SliceTurnsTest, WhoGivesUpAsItsTurnComesPassesItOn) {
   const auto in_vain = [asked = 0]() mutable { return ++asked > 20; };
   EXPECT_TRUE(turns.Take("c", in_vain, milliseconds(1)));
   EXPECT_FALSE(turns.AnyWaits());
+}
+
+// Whichever allocation is refused: others go on.
+TEST(SliceTurnsTest, WhoGetsNoMemoryHasNoTurn) {
+  for (int64_t allocations = 0;; ++allocations) {
+    SliceTurns turns;
+    ASSERT_TRUE(turns.Take("first", kNever, milliseconds(20)));
+    turns.Pass();
+    testing::HeapCountsOfThread().until_refused = allocations;
+    bool taken = false;
+    try {
+      taken = turns.Take("a tenant with a name that has to be allocated", kNever, milliseconds(20));
+    } catch (const std::bad_alloc&) {
+    }
+    testing::HeapCountsOfThread().until_refused = -1;
+    if (taken) {
+      EXPECT_GT(allocations, 0);
+      return;
+    }
+    std::thread other([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      const auto late = [begin] {
+        return std::chrono::steady_clock::now() - begin > std::chrono::seconds(5);
+      };
+      EXPECT_TRUE(turns.Take("other", late, milliseconds(20))) << allocations << " allocations";
+    });
+    other.join();
+  }
+}
+
+TEST(SliceTurnsTest, WhoThrowsLeavesTheLine) {
+  SliceTurns turns;
+  ASSERT_TRUE(turns.Take("main", kNever, milliseconds(1)));
+  const auto no_memory = []() -> bool { throw std::bad_alloc(); };
+  EXPECT_THROW(turns.Take("a", no_memory, milliseconds(1)), std::bad_alloc);
+  EXPECT_FALSE(turns.AnyWaits());
+  turns.Pass();
+  EXPECT_TRUE(turns.Take("b", kNever, milliseconds(1)));
 }
 
 }  // namespace

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
+
+#include "tests/support/heap_counts.h"
 
 namespace refrain::engine {
 namespace {
@@ -85,6 +89,53 @@ TEST(TenantQueueTest, WhatIsTakenOutChangesNoTurn) {
   while (const auto item = queue.Pop()) order.push_back(**item);
   EXPECT_EQ(order, (std::vector<int>{1, 21, 11, 3, 5}));
   EXPECT_TRUE(queue.empty());
+}
+
+TEST(TenantQueueTest, RemovesTheFirstThatIsMeant) {
+  TenantQueue<int> queue;
+  queue.Push("a", 1);
+  queue.Push("b", 11);
+  queue.Push("b", 13);
+  const auto over_ten = [](int item) { return item > 10; };
+  EXPECT_TRUE(queue.Remove(over_ten));
+  EXPECT_EQ(queue.size(), 2u);
+  EXPECT_TRUE(queue.Remove(over_ten));
+  EXPECT_FALSE(queue.Remove(over_ten));
+  queue.Push("b", 15);
+  EXPECT_EQ(queue.Pop(), 1);
+  EXPECT_EQ(queue.Pop(), 15);
+  EXPECT_TRUE(queue.empty());
+}
+
+// Whichever allocation is refused, for a tenant that waits and for one that does not.
+TEST(TenantQueueTest, APushWithoutMemoryChangesNothing) {
+  int refused = 0;
+  for (const char* tenant :
+       {"a tenant with a name that has to be allocated", "another of this kind"}) {
+    for (int64_t allocations = 0;; ++allocations) {
+      TenantQueue<int> queue;
+      queue.Push("a tenant with a name that has to be allocated", 1);
+      testing::HeapCountsOfThread().until_refused = allocations;
+      bool pushed = true;
+      try {
+        queue.Push(tenant, 2);
+      } catch (const std::bad_alloc&) {
+        pushed = false;
+      }
+      testing::HeapCountsOfThread().until_refused = -1;
+      refused += pushed ? 0 : 1;
+      EXPECT_EQ(queue.size(), pushed ? 2u : 1u);
+      queue.Push(tenant, 3);
+      EXPECT_EQ(queue.Pop(), 1);
+      if (pushed) {
+        EXPECT_EQ(queue.Pop(), 2);
+      }
+      EXPECT_EQ(queue.Pop(), 3);
+      EXPECT_TRUE(queue.empty());
+      if (pushed) break;
+    }
+  }
+  EXPECT_GT(refused, 5);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ HeapCounts& HeapCountsOfThread() { return counts; }
 }  // namespace refrain::testing
 
 void* operator new(size_t bytes) {
-  ++refrain::testing::counts.allocations;
+  auto& counts = refrain::testing::counts;
+  ++counts.allocations;
+  if (counts.until_refused >= 0 && counts.until_refused-- == 0) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }

@@ -10,6 +10,7 @@ namespace refrain::testing {
 struct HeapCounts {
   int64_t allocations = 0;
   int64_t frees = 0;
+  int64_t until_refused = -1;  // so many more succeed, the next one throws std::bad_alloc; -1: none
 };
 HeapCounts& HeapCountsOfThread();
 
