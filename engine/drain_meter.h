@@ -20,9 +20,11 @@ class DrainMeter {
   void Begin(TimePoint now);
   void Add(TimePoint now, int64_t amount);
 
-  // Seconds until `amount` will have left at the rate of the window. Where that is too short or
-  // nothing has left in it, at the rate of the time before, however long ago that was; where there
-  // was none, or it has taken longer now: as long for one as there has been something to leave.
+  // Seconds until `amount` will have left at the rate of the window, in which what left in the
+  // first tenth of a second took free places and does not count once others have left. Where that
+  // is too short or nothing has left in it, at the rate of the time before, however long ago that
+  // was, or the one of now if that is higher; where there was none, or it has taken longer now: as
+  // long for one as there has been something to leave.
   double SecondsFor(TimePoint now, int64_t amount) const;
 
  private:
@@ -37,14 +39,18 @@ class DrainMeter {
   struct Seen {
     double seconds = 0;
     double amount = 0;
+    bool waited = false;  // nothing of it left at once, or the window has passed
   };
   Seen SeenAt(int64_t now_ms) const;
+  static double RateOf(const Seen& seen);  // per second, at least
 
   std::array<Bucket, kBuckets> buckets_{};  // by number modulo
   int64_t begin_ms_ = -1;                   // of the last Begin, else of the first Add
   int64_t since_begin_ = 0;
-  int64_t last_ms_ = -1;    // when something left
-  double former_rate_ = 0;  // per second, before begin_ms_; 0: unknown
+  int64_t at_once_ms_ = -1;    // when the last one left that left at once; else begin_ms_
+  int64_t since_at_once_ = 0;  // of since_begin_, all that did not
+  int64_t last_ms_ = -1;       // when something left
+  double former_rate_ = 0;     // per second, before begin_ms_; 0: unknown
 };
 
 }  // namespace refrain::engine
