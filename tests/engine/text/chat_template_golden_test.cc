@@ -112,16 +112,11 @@ TEST_F(ChatTemplateGoldenTest, RendersTheTemplatesOfOtherFamilies) {
 // read.
 TEST_F(ChatTemplateGoldenTest, TemplatesShowMessagesAndHaveTheToolFormatOfTheirFamily) {
   const std::map<std::string, ToolFormat> formats = {
-      {"chatml", ToolFormat::kNone},
-      {"gemma", ToolFormat::kNone},
-      {"llama2", ToolFormat::kNone},
-      {"llama3", ToolFormat::kNone},
-      {"llama3.1", ToolFormat::kLlama3},
-      {"llama3.2-date", ToolFormat::kNone},
-      {"mistral-v0.1", ToolFormat::kNone},
-      {"mistral-v0.3", ToolFormat::kUnknown},
-      {"qwen2.5", ToolFormat::kHermes},
-      {"qwen3-reverse-scan", ToolFormat::kNone},
+      {"chatml", ToolFormat::kNone},       {"gemma", ToolFormat::kNone},
+      {"llama2", ToolFormat::kNone},       {"llama3", ToolFormat::kNone},
+      {"llama3.1", ToolFormat::kLlama3},   {"llama3.2-date", ToolFormat::kNone},
+      {"mistral-v0.1", ToolFormat::kNone}, {"mistral-v0.3", ToolFormat::kUnknown},
+      {"qwen2.5", ToolFormat::kHermes},    {"qwen3-reverse-scan", ToolFormat::kNone},
       {"zephyr", ToolFormat::kNone},
   };
   for (const auto& family : (*golden_)["other_families"]) {
