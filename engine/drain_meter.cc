@@ -24,11 +24,11 @@ double Seconds(int64_t milliseconds) { return static_cast<double>(milliseconds) 
 void DrainMeter::Begin(TimePoint now) {
   // What ends here lasted until the last one left; what follows was idle.
   const Seen former = SeenAt(last_ms_);
-  const double rate = RateOf(former);
-  const bool says_all = former.seconds >= kLeastSeconds;
-  // Where all left at once it is only known to be no slower.
-  if (says_all || (rate > former_rate_ && (former.waited || former_rate_ > 0))) {
-    former_rate_ = rate;
+  if (former.seconds >= kLeastSeconds) {
+    former_rate_ = former.amount / former.seconds;
+  } else if (since_at_once_ > 0 || former_rate_ > 0) {
+    // Where all left at once it is only known to be no slower.
+    former_rate_ = std::max(former_rate_, RateOfBeginning(last_ms_));
   }
   begin_ms_ = Milliseconds(now);
   since_begin_ = 0;
@@ -57,31 +57,26 @@ DrainMeter::Seen DrainMeter::SeenAt(int64_t now_ms) const {
   if (begin_ms_ < 0 || now_ms < begin_ms_) return {};
   const int64_t oldest = now_ms / kBucketMs - static_cast<int64_t>(kBuckets) + 1;
   if (begin_ms_ >= oldest * kBucketMs) {
-    if (since_at_once_ == 0) {
-      return {.seconds = Seconds(now_ms - begin_ms_), .amount = static_cast<double>(since_begin_)};
-    }
-    return {.seconds = std::max(Seconds(now_ms - at_once_ms_), kAtOnceSeconds),
-            .amount = static_cast<double>(since_at_once_),
-            .waited = true};
+    return {.seconds = Seconds(now_ms - begin_ms_), .amount = static_cast<double>(since_begin_)};
   }
   int64_t amount = 0;
   for (const Bucket& bucket : buckets_) {
     if (bucket.number >= oldest) amount += bucket.amount;
   }
-  return {.seconds = Seconds(now_ms - oldest * kBucketMs),
-          .amount = static_cast<double>(amount),
-          .waited = true};
+  return {.seconds = Seconds(now_ms - oldest * kBucketMs), .amount = static_cast<double>(amount)};
 }
 
-double DrainMeter::RateOf(const Seen& seen) {
-  return seen.amount / (seen.waited ? seen.seconds : std::max(seen.seconds, kLeastSeconds));
+double DrainMeter::RateOfBeginning(int64_t now_ms) const {
+  const double seconds = std::max(Seconds(now_ms - at_once_ms_), kAtOnceSeconds);
+  return std::max(static_cast<double>(since_begin_) / kLeastSeconds,
+                  static_cast<double>(since_at_once_) / seconds);
 }
 
 double DrainMeter::SecondsFor(TimePoint now, int64_t amount) const {
   const Seen seen = SeenAt(Milliseconds(now));
   double seconds_for_one = std::max(seen.seconds, kResolutionSeconds) / std::max(seen.amount, 1.0);
-  if (former_rate_ > 0 && seen.seconds < kLeastSeconds) {
-    seconds_for_one = 1 / std::max(former_rate_, RateOf(seen));
+  if (seen.seconds < kLeastSeconds && (since_at_once_ > 0 || former_rate_ > 0)) {
+    seconds_for_one = 1 / std::max(former_rate_, RateOfBeginning(Milliseconds(now)));
   } else if (former_rate_ > 0 && seen.amount == 0) {
     seconds_for_one = std::max(seen.seconds, 1 / former_rate_);
   }

@@ -20,11 +20,11 @@ class DrainMeter {
   void Begin(TimePoint now);
   void Add(TimePoint now, int64_t amount);
 
-  // Seconds until `amount` will have left at the rate of the window, in which what left in the
-  // first tenth of a second took free places and does not count once others have left. Where that
-  // is too short or nothing has left in it, at the rate of the time before, however long ago that
-  // was, or the one of now if that is higher; where there was none, or it has taken longer now: as
-  // long for one as there has been something to leave.
+  // Seconds until `amount` will have left at the rate of the window. Where that is too short or
+  // nothing has left in it, at the rate of the time before, however long ago that was, or the one
+  // of now if that is seen to be higher; where neither is known, or it has taken longer now: as
+  // long for one as there has been something to leave. What leaves in the first tenth of a second
+  // takes free places, and makes no rate of a time that is too short.
   double SecondsFor(TimePoint now, int64_t amount) const;
 
  private:
@@ -39,10 +39,10 @@ class DrainMeter {
   struct Seen {
     double seconds = 0;
     double amount = 0;
-    bool waited = false;  // nothing of it left at once, or the window has passed
   };
   Seen SeenAt(int64_t now_ms) const;
-  static double RateOf(const Seen& seen);  // per second, at least
+  // Per second, at least, up to `now_ms` within the first second.
+  double RateOfBeginning(int64_t now_ms) const;
 
   std::array<Bucket, kBuckets> buckets_{};  // by number modulo
   int64_t begin_ms_ = -1;                   // of the last Begin, else of the first Add
