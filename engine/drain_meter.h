@@ -21,8 +21,10 @@ class DrainMeter {
   void Add(TimePoint now, int64_t amount);
 
   // Seconds until `amount` will have left at the rate of the window. Where that is too short or
-  // nothing has left in it, at the rate of the time before, however long ago that was; where there
-  // was none, or it has taken longer now: as long for one as there has been something to leave.
+  // nothing has left in it, at the rate of the time before, however long ago that was, or the one
+  // of now if that is seen to be higher; where neither is known, or it has taken longer now: as
+  // long for one as there has been something to leave. What leaves in the first tenth of a second
+  // takes free places, and makes no rate of a time that is too short.
   double SecondsFor(TimePoint now, int64_t amount) const;
 
  private:
@@ -39,12 +41,16 @@ class DrainMeter {
     double amount = 0;
   };
   Seen SeenAt(int64_t now_ms) const;
+  // Per second, at least, up to `now_ms` within the first second.
+  double RateOfBeginning(int64_t now_ms) const;
 
   std::array<Bucket, kBuckets> buckets_{};  // by number modulo
   int64_t begin_ms_ = -1;                   // of the last Begin, else of the first Add
   int64_t since_begin_ = 0;
-  int64_t last_ms_ = -1;    // when something left
-  double former_rate_ = 0;  // per second, before begin_ms_; 0: unknown
+  int64_t at_once_ms_ = -1;    // when the last one left that left at once; else begin_ms_
+  int64_t since_at_once_ = 0;  // of since_begin_, all that did not
+  int64_t last_ms_ = -1;       // when something left
+  double former_rate_ = 0;     // per second, before begin_ms_; 0: unknown
 };
 
 }  // namespace refrain::engine

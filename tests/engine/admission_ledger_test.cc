@@ -128,6 +128,68 @@ TEST(DrainMeterTest, WhatLeavesAtOnceKeepsTheFormerRate) {
   EXPECT_NEAR(meter.SecondsFor(clock.Now(), 20), 2, 0.3);
 }
 
+// It took a free slot, and says nothing of how a queue drains.
+TEST(DrainMeterTest, ALoneOneThatLeftAtOnceIsNoRate) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Begin(clock.Now());
+  Leave(1, 2ms, &clock, &meter);
+  clock.Advance(5s);
+  meter.Begin(clock.Now());
+  clock.Advance(5ms);
+  EXPECT_LE(meter.SecondsFor(clock.Now(), 8), 0.1);
+}
+
+// 320 a second, of a thousand that came a quarter of a second ago.
+TEST(DrainMeterTest, WithinTheFirstSecondARateIsThatOfTheTimeThatHasPassed) {
+  for (const auto former : {0ms, 2ms, 250ms}) {  // nothing before, a lone one, four a second
+    testing::FakeClock clock;
+    DrainMeter meter;
+    if (former > 0ms) {
+      meter.Begin(clock.Now());
+      Leave(former > 100ms ? 20 : 1, former, &clock, &meter);
+      clock.Advance(5s);
+    }
+    meter.Begin(clock.Now());
+    for (int i = 0; i < 50; ++i) {
+      clock.Advance(5ms);
+      meter.Add(clock.Now(), i % 5 < 2 ? 1 : 2);
+    }
+    EXPECT_NEAR(meter.SecondsFor(clock.Now(), 920), 2.9, 0.2);
+  }
+}
+
+// As many as there are free slots leave at once; each of the others waits for one to end.
+TEST(DrainMeterTest, WhatTookFreeSlotsDoesNotCountOnceOthersHaveLeft) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Begin(clock.Now());
+  Leave(8, 1ms, &clock, &meter);
+  clock.Advance(492ms);
+  for (int i = 0; i < 8; ++i) meter.Add(clock.Now(), 1);
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 16), 1, 0.1);
+}
+
+TEST(DrainMeterTest, AQueueThatWasSoonGoneHasItsOwnRate) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Begin(clock.Now());
+  Leave(100, 5ms, &clock, &meter);
+  clock.Advance(1h);
+  meter.Begin(clock.Now());
+  EXPECT_NEAR(meter.SecondsFor(clock.Now(), 800), 4, 0.2);
+}
+
+// Two milliseconds between two of them make no five hundred a second.
+TEST(DrainMeterTest, TwoThatLeaveOneBehindTheOtherAreNoQuickQueue) {
+  testing::FakeClock clock;
+  DrainMeter meter;
+  meter.Begin(clock.Now());
+  clock.Advance(97ms);
+  Leave(2, 2ms, &clock, &meter);
+  EXPECT_GE(meter.SecondsFor(clock.Now(), 100), 5);
+}
+
 class AdmissionLedgerTest : public ::testing::Test {
  protected:
   // `requests` start and end within `time`, evenly, while one waits.
@@ -166,6 +228,15 @@ TEST_F(AdmissionLedgerTest, TellsABurstBehindAnIdleTimeTheRateBeforeIt) {
 }
 
 TEST_F(AdmissionLedgerTest, TellsAFirstBurstToComeBackAtOnce) {
+  std::vector<AdmissionTicket> queued;
+  for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
+  clock_.Advance(5ms);
+  EXPECT_EQ(RetryAfter(), 1);
+}
+
+TEST_F(AdmissionLedgerTest, TellsABurstBehindALoneRequestToComeBackAtOnce) {
+  ledger_->Enter("")->LeaveQueue();
+  clock_.Advance(3s);
   std::vector<AdmissionTicket> queued;
   for (int i = 0; i < 40; ++i) queued.push_back(*ledger_->Enter(""));
   clock_.Advance(5ms);

@@ -2,6 +2,7 @@
 #define REFRAIN_TESTS_SUPPORT_ROUNDS_H_
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 namespace refrain::testing {
@@ -19,6 +20,24 @@ bool SomeRoundKeeps(const KeepsLimits& keeps_limits,
     std::this_thread::sleep_for(kRest);
   }
   return true;
+}
+
+// Measures in rounds until five of them said something (a round that says nothing is none). Whether
+// most of these kept their limits; false, too, where fewer than five began within `patience`.
+template <typename KeepsLimits>
+bool MostRoundsKeep(const KeepsLimits& keeps_limits, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kRest{100};
+  constexpr int kRounds = 5;
+  const auto last_begin = std::chrono::steady_clock::now() + patience;
+  int kept = 0, broken = 0;
+  while (kept + broken < kRounds) {
+    if (std::chrono::steady_clock::now() > last_begin) return false;
+    if (const std::optional<bool> keeps = keeps_limits(); keeps.has_value()) {
+      ++(*keeps ? kept : broken);
+    }
+    std::this_thread::sleep_for(kRest);
+  }
+  return kept > broken;
 }
 
 }  // namespace refrain::testing

@@ -81,6 +81,7 @@ class Mooncake final : public Workload {
                          std::max(1, static_cast<int32_t>(std::lround(tail * factor)));
     line->output_tokens =
         std::max(1, static_cast<int32_t>(std::lround(line->output_tokens * factor)));
+    if (options_.output_tokens > 0) line->output_tokens = options_.output_tokens;
     if (options_.most_output_tokens > 0) {
       line->output_tokens = std::min(line->output_tokens, options_.most_output_tokens);
     }

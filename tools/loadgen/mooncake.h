@@ -14,10 +14,11 @@ namespace refrain::loadgen {
 struct MooncakeOptions {
   std::string path;
   PromptForm form = PromptForm::kTokenIds;
-  // Tokens of a block in the trace, and of the block sent for it: lengths (of answers, too) shrink
-  // by the same factor, what is shared stays shared.
+  // Tokens of a block in the trace, and of the block sent for it: lengths (of recorded answers,
+  // too) shrink by the same factor, what is shared stays shared.
   int32_t trace_block_tokens = 512;
   int32_t block_tokens = 512;
+  int32_t output_tokens = 0;       // of every answer; 0: as recorded
   int32_t most_input_tokens = 0;   // longer prompts are left out; 0: none are
   int32_t most_output_tokens = 0;  // longer answers are cut to that; 0: none are
   TokenRange range;

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <map>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -281,6 +283,59 @@ bool CanBeReadOnlyOnce(const std::string& path) {
          !std::filesystem::is_directory(path, ignored);
 }
 
+// An option, what it is for, and whether the load is that.
+struct Use {
+  const char* option;
+  const char* of;
+  bool here;
+};
+
+std::vector<Use> Uses(const Options& options) {
+  const auto reads = [&](std::initializer_list<WorkloadKind> kinds) {
+    return std::find(kinds.begin(), kinds.end(), options.workload) != kinds.end();
+  };
+  using enum WorkloadKind;
+  const LoadOptions& load = options.load;
+  const bool open = load.kind == LoopKind::kOpen;
+  const bool shared_prompts = reads({kSharedPrompts});
+  const bool whole = options.turns == 0 || (options.turns == 1 && reads({kMooncake, kQmSum}));
+  const char* const of_prompts = "--workload=shared_prompts";
+  const bool sweeps = options.sweep.has_value();
+  const bool judges = !options.slo.limits.empty();
+  return {
+      {"turns", "--workload=shared_prompts, sharegpt or mt_bench: others have their own turns",
+       whole || reads({kSharedPrompts, kShareGpt, kMtBench})},
+      {"think-s", "--workload=shared_prompts, sharegpt, mt_bench or jsonl, which have turns",
+       reads({kSharedPrompts, kShareGpt, kMtBench, kOwnLines})},
+      {"shared-share", of_prompts, shared_prompts},
+      {"shared-prompts", of_prompts, shared_prompts},
+      {"shared-tokens", of_prompts, shared_prompts},
+      {"unique-tokens", of_prompts, shared_prompts},
+      {"token-range", "--workload=shared_prompts or mooncake, whose prompts are made up",
+       reads({kSharedPrompts, kMooncake})},
+      {"block-tokens", "--workload=mooncake", reads({kMooncake})},
+      {"rate", "--arrivals=poisson, gamma or constant, without --sweep", open && !sweeps},
+      {"burstiness", "--arrivals=gamma", open && load.arrivals.law == ArrivalLaw::kGamma},
+      {"users", "--arrivals=closed", load.kind == LoopKind::kClosed},
+      {"trace-speed", "--arrivals=trace", load.kind == LoopKind::kTrace},
+      {"slo-statistic", "--slo", judges},
+      {"slo-failed-share", "--slo", judges},
+      {"sweep-precision", "--sweep", sweeps},
+      {"sweep-max", "--sweep", sweeps},
+      {"metric", "--url and --metrics=on: it is read from /metrics",
+       !options.url.empty() && options.watch_metrics},
+  };
+}
+
+// A load that passes over what it was told is another than its command says.
+absl::Status CheckHonoured(const Options& options, const std::set<std::string>& given) {
+  for (const Use& use : Uses(options)) {
+    if (use.here || !given.contains(use.option)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", use.option, " is for ", use.of));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTogether(const Options& options) {
   const auto refuse = [](const char* text) { return absl::InvalidArgumentError(text); };
   if (options.url.empty() && options.grpc_address.empty()) {
@@ -310,9 +365,6 @@ absl::Status CheckTogether(const Options& options) {
   const bool jsonl = options.workload == WorkloadKind::kOwnLines;
   if (options.most_input_tokens > 0 && (jsonl || options.workload == WorkloadKind::kMtBench)) {
     return refuse("--max-input-tokens is for --workload=sharegpt, qmsum or mooncake");
-  }
-  if (jsonl && options.turns > 1) {
-    return refuse("--turns is for other kinds of --workload: a line of jsonl has its own");
   }
   const bool trace = options.load.kind == LoopKind::kTrace;
   if (trace && repeats) return refuse("--repeat does not go with --arrivals=trace");
@@ -349,6 +401,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, 
   flags.merge(LoadFlags(&options));
   flags.merge(WorkloadFlags(&options));
   flags.merge(ResultFlags(&options));
+  std::set<std::string> given;
   for (const std::string& argument : arguments) {
     if (argument == "--help" || argument == "-h") {
       options.help = true;
@@ -368,6 +421,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, 
     if (!set.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": ", set.message()));
     }
+    given.insert(flag->first);
   }
   if (options.load.most_requests == kUnset) {
     options.load.most_requests = options.load.duration_s > 0 ? 0 : kUsualRequests;
@@ -379,6 +433,8 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, 
   }
   const absl::Status together = CheckTogether(options);
   if (!together.ok()) return together;
+  const absl::Status honoured = CheckHonoured(options, given);
+  if (!honoured.ok()) return honoured;
   return options;
 }
 

@@ -73,7 +73,7 @@ struct Options {
 extern const char kHelp[];
 
 // `seed` stands unless one is given. INVALID_ARGUMENT names the option, its value, and what is
-// valid; also for options that do not go together.
+// valid; also for options that do not go together, or that the load would pass over.
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments, uint64_t seed);
 
 }  // namespace refrain::loadgen

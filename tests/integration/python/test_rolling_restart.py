@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import random
+import re
 import socket
 import ssl
 import threading
@@ -25,16 +26,22 @@ SMALL_BUFFER = (socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
 STALL_S = 2.5  # longer than a drain gives those whose time is over, from the last token on
 
 
+NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout)
+
+
 class Balancer:
     """What a load balancer does: it sends requests to those whose /ready says 200, and asks
-    another one when it is told 503 or is not let in. With `keeps` each thread keeps its connections,
-    one that ends without an answer is an error, and who was told 503 asks that daemon no more."""
+    another one when it is told 503 or nobody listens. A request that was sent and has no answer is
+    an error: whoever does not know whether it was begun cannot send it again. With `keeps` each
+    thread keeps its connections, and who was told 503 asks that daemon no more, so that somebody
+    has to listen."""
 
     def __init__(self, certificate=None, keeps=False):
         self.certificate = certificate
         self.keeps = keeps
         self.kept = threading.local()
         self.told = collections.defaultdict(set)  # by daemon: the threads that it has told 503
+        self.unanswered = []  # the errors of /ready where somebody listened
         self.daemons = []
 
     def url_of(self, daemon) -> str:
@@ -73,23 +80,36 @@ class Balancer:
         with contextlib.ExitStack() as stack:
             client = self._kept_client() if self.keeps else stack.enter_context(self.client())
             try:
-                ready = client.get(f"{self.url_of(daemon)}/ready")
-                if ready.status_code != 200:
-                    assert ready.status_code == 503
-                    self.told[daemon].add(threading.get_ident())
+                if not self._is_ready(client, daemon):
                     return None
                 answer = stack.enter_context(
                     client.stream("POST", f"{self.url_of(daemon)}/v1/completions", json=body))
-            except httpx.TransportError as error:
+            except NOT_CONNECTED:
                 if self.keeps:
                     raise
-                return None  # it listens no more: no answer has begun
+                return None  # it listens no more: nothing was sent
             if answer.status_code == 503:
                 assert "retry-after" in answer.headers
                 self.told[daemon].add(threading.get_ident())
                 return None
             assert answer.status_code == 200
             return "".join(answer.iter_text())
+
+    def _is_ready(self, client: httpx.Client, daemon) -> bool:
+        try:
+            ready = client.get(f"{self.url_of(daemon)}/ready")
+        except NOT_CONNECTED:
+            raise
+        except httpx.TransportError as error:
+            if self.keeps:
+                raise
+            self.unanswered.append(repr(error))
+            return False
+        if ready.status_code == 200:
+            return True
+        assert ready.status_code == 503
+        self.told[daemon].add(threading.get_ident())
+        return False
 
     def stream_slowly(self, daemon, body: dict, begun: threading.Event,
                       go_on: threading.Event) -> str:
@@ -129,6 +149,9 @@ class Balancer:
                     messages.append(message)
             except grpc.RpcError as error:
                 if messages or error.code() != grpc.StatusCode.UNAVAILABLE:
+                    raise
+                # It says so, or nobody listens; else the call was sent and has no answer.
+                if not re.search("shutting down|[Ff]ailed to connect", error.details()):
                     raise
                 return None
         assert messages[-1].usage.completion_tokens == FAST_TOKENS
@@ -194,6 +217,8 @@ def test_rolling_restart_breaks_no_stream(start_daemon, tmp_path, tls, calls):
         reader.join()
         assert not failures
         assert len(slow[0]) > SLOW_BYTES
+        # Whoever connects just as the daemon closes its port is cut off.
+        assert len(balancer.unanswered) <= i + 1, balancer.unanswered
         answers["http"] += slow
         balancer.daemons[i] = start_daemon(*settings).wait_until_ready()
     stop.set()

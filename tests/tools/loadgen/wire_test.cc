@@ -1,4 +1,4 @@
-// What goes over the wire: events, bodies, answers cut anywhere, options.
+// What goes over the wire: events, bodies, answers cut anywhere, addresses.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 #include "tools/loadgen/extra_body.h"
 #include "tools/loadgen/http_backend.h"
 #include "tools/loadgen/openai_wire.h"
-#include "tools/loadgen/options.h"
 #include "tools/loadgen/sse_parser.h"
 
 namespace refrain::loadgen {
@@ -367,7 +366,7 @@ TEST(AnswerReader, ReasoningCountsAndIsNotWhatAChatGoesOnWith) {
   EXPECT_EQ(both->text, "hma");
 }
 
-// --- addresses and options ---
+// --- addresses ---
 
 TEST(Target, TakesHostPortAndPath) {
   EXPECT_EQ(ParseTarget("http://a:80")->host, "a");
@@ -385,87 +384,6 @@ TEST(Target, TakesHostPortAndPath) {
     const auto refused = ParseTarget(bad);
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_NE(std::string(refused.status().message()).find("--url is"), std::string::npos);
-  }
-}
-
-std::string OptionError(const std::vector<std::string>& arguments) {
-  const auto options = ParseOptions(arguments, /*seed=*/1);
-  return options.ok() ? "" : std::string(options.status().message());
-}
-
-TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
-  const std::string url = "--url=http://a:1";
-  EXPECT_EQ(OptionError({url, "--rate=fast"}),
-            "--rate: cannot use \"fast\"; valid: a number above 0");
-  EXPECT_EQ(OptionError({url, "--users=0"}),
-            "--users: cannot use \"0\"; valid: a whole number from 1");
-  EXPECT_EQ(OptionError({url, "--arrivals=uniform"}),
-            "--arrivals: cannot use \"uniform\"; valid: poisson, gamma, constant, trace, closed");
-  EXPECT_EQ(OptionError({url, "--shared-share=2"}),
-            "--shared-share: cannot use \"2\"; valid: a number from 0 to 1");
-  EXPECT_EQ(OptionError({url, "--rate"}), "--rate needs a value: --rate=...");
-  EXPECT_EQ(OptionError({url, "--speed=1"}), "there is no option --speed=1 (see --help)");
-  EXPECT_EQ(OptionError({url, "rate=1"}), "there is no option rate=1 (see --help)");
-  EXPECT_NE(OptionError({url, "--slo=speed:1"}).find("--slo: cannot use \"speed:1\"; valid:"),
-            std::string::npos);
-  EXPECT_NE(OptionError({}).find("--url"), std::string::npos);
-  EXPECT_EQ(OptionError({url, "--extra-body={\"a\":1,\"a\":2}"}),
-            "--extra-body: the key \"a\" occurs twice in one object");
-  EXPECT_NE(OptionError({"--grpc=a:1", "--extra-body={\"a\":1}"}).find("--extra-body is for --url"),
-            std::string::npos);
-  EXPECT_NE(OptionError({url, "--workload=sharegpt"}).find("--file is missing"), std::string::npos);
-  EXPECT_NE(OptionError({url, "--sweep=1"}).find("--sweep needs --slo"), std::string::npos);
-  // What a workload has no use for would be a load that nobody asked for.
-  EXPECT_NE(OptionError({url, "--max-input-tokens=9"}).find("--max-input-tokens"),
-            std::string::npos);
-  for (const char* kind : {"jsonl", "mt_bench"}) {
-    EXPECT_NE(OptionError({url, std::string("--workload=") + kind, "--file=f", "--turns=1",
-                           "--max-input-tokens=9"})
-                  .find("--max-input-tokens is for"),
-              std::string::npos);
-  }
-  EXPECT_NE(OptionError({url, "--workload=jsonl", "--file=f", "--turns=2"}).find("--turns is for"),
-            std::string::npos);
-  EXPECT_EQ(OptionError({url, "--workload=jsonl", "--file=f", "--max-output-tokens=9"}), "");
-  EXPECT_NE(OptionError({url, "--sweep=1", "--slo=e2e:1", "--arrivals=closed"}).find("--sweep"),
-            std::string::npos);
-}
-
-TEST(Options, NoRateOfASweepIsAboveItsMaximum) {
-  const auto error = [](const char* sweep, const char* most) {
-    return OptionError({"--url=http://a:1", "--slo=e2e:1", sweep, most});
-  };
-  EXPECT_EQ(error("--sweep=8", "--sweep-max=4"), "--sweep: 8 is above --sweep-max=4");
-  EXPECT_EQ(error("--sweep=1,16,2", "--sweep-max=8"), "--sweep: 16 is above --sweep-max=8");
-  EXPECT_EQ(error("--sweep=4", "--sweep-max=4"), "");
-  EXPECT_EQ(error("--sweep=1,4", "--sweep-max=4"), "");
-}
-
-TEST(Options, EveryOptionOfTheHelpIsOne) {
-  const std::string help = kHelp;
-  size_t found = 0;
-  for (size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
-    const size_t end = help.find_first_of("=, \n;)", at);
-    const std::string name = help.substr(at, end - at);
-    if (name == "--help") continue;
-    EXPECT_EQ(OptionError({name + "=\x01"}).find("there is no option"), std::string::npos) << name;
-    ++found;
-  }
-  EXPECT_GT(found, 40u);
-}
-
-TEST(Options, ARunHasAnEndByDefault) {
-  EXPECT_EQ(ParseOptions({"--url=http://a:1"}, 1)->load.most_requests, 100);
-  EXPECT_EQ(ParseOptions({"--url=http://a:1", "--duration-s=5"}, 1)->load.most_requests, 0);
-}
-
-TEST(Options, ASeedThatIsGivenIsThatOfTimesAndPrompts) {
-  for (const auto& [arguments, seed] : std::vector<std::pair<std::vector<std::string>, uint64_t>>{
-           {{"--url=http://a:1"}, 5}, {{"--url=http://a:1", "--seed=7"}, 7}}) {
-    const auto options = ParseOptions(arguments, 5);
-    ASSERT_TRUE(options.ok()) << options.status();
-    EXPECT_EQ(options->seed, seed);
-    EXPECT_EQ(options->load.arrivals.seed, seed);
   }
 }
 
