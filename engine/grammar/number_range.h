@@ -25,6 +25,8 @@ struct NumberRange {
   void AddLower(Bound bound);
   void AddUpper(Bound bound);
   bool Holds(const Decimal& value) const;
+  // Whether Holds tells, which is false for a multiple_of that NumberMultiples::CanTell nothing of.
+  bool can_tell() const;
   // Equal ranges have equal texts.
   std::string ToString() const;
 };
