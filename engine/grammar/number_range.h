@@ -25,7 +25,7 @@ struct NumberRange {
   void AddLower(Bound bound);
   void AddUpper(Bound bound);
   bool Holds(const Decimal& value) const;
-  // Whether Holds tells, which is false for a multiple_of that NumberMultiples::CanTell nothing of.
+  // False: multiple_of has too many digits for Holds (NumberMultiples::CanTell).
   bool can_tell() const;
   // Equal ranges have equal texts.
   std::string ToString() const;
