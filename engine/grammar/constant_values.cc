@@ -20,7 +20,10 @@ absl::StatusOr<bool> IsAllowed(const SchemaValue& value, const SchemaFacts& fact
     return SchemaError(value, absl::StrCat("is ", std::string(what),
                                            " beside enum or const: that is not supported"));
   };
-  if (value.is(Kind::kNumber)) return facts.numbers.Holds(Decimal(value.text));
+  if (value.is(Kind::kNumber)) {
+    if (!facts.numbers.can_tell()) return refuse("a number with a multipleOf of over 18 digits");
+    return facts.numbers.Holds(Decimal(value.text));
+  }
   if (value.is(Kind::kString)) {
     const SchemaFacts::Strings& strings = facts.strings;
     if (!strings.patterns.empty()) return refuse("a string with a pattern");

@@ -10,7 +10,7 @@
 namespace refrain::engine {
 namespace {
 
-constexpr size_t kMostDigits = 9;           // of a modulus, so that products stay in 64 bits
+constexpr size_t kMostDigits = 9;  // of an automaton's modulus, so that products stay in 64 bits
 constexpr uint64_t kMostModulus = 100'000;  // whose remainders are gone through
 
 // modulus / 10^decimals, in whole numbers.
@@ -19,10 +19,15 @@ struct Scaled {
   int decimals;
 };
 
-std::optional<Scaled> Scale(const Decimal& multiple_of) {
-  std::string digits = multiple_of.integer_digits() + multiple_of.fraction_digits();
-  digits.erase(0, digits.find_first_not_of('0'));
-  if (digits.empty() || digits.size() > kMostDigits) return std::nullopt;
+// Without zeros in front.
+std::string DigitsOf(const Decimal& number) {
+  std::string digits = number.integer_digits() + number.fraction_digits();
+  return digits.erase(0, digits.find_first_not_of('0'));
+}
+
+std::optional<Scaled> Scale(const Decimal& multiple_of, size_t most_digits) {
+  const std::string digits = DigitsOf(multiple_of);
+  if (digits.empty() || digits.size() > most_digits) return std::nullopt;
   return Scaled{std::stoull(digits), static_cast<int>(multiple_of.fraction_digits().size())};
 }
 
@@ -58,7 +63,7 @@ NumberMultiples::NumberMultiples() {
 
 absl::StatusOr<NumberMultiples> NumberMultiples::Of(const Decimal& multiple_of,
                                                     bool with_fraction) {
-  const std::optional<Scaled> scaled = Scale(multiple_of);
+  const std::optional<Scaled> scaled = Scale(multiple_of, kMostDigits);
   NumberMultiples multiples;
   multiples.states_.clear();
   if (scaled && with_fraction && scaled->decimals > 0) {
@@ -119,8 +124,14 @@ std::optional<NumberMultiples::State> NumberMultiples::NextInFraction(State stat
   return (*next)[static_cast<size_t>(digit)];
 }
 
+bool NumberMultiples::CanTell(const Decimal& multiple_of) {
+  return DigitsOf(multiple_of).size() <= kMostToldDigits;
+}
+
 bool NumberMultiples::Holds(const Decimal& multiple_of, const Decimal& value) {
-  const std::optional<Scaled> scaled = Scale(multiple_of);
+  // Ten times a remainder, and a digit, stay in 64 bits.
+  static_assert(kMostToldDigits <= 18);
+  const std::optional<Scaled> scaled = Scale(multiple_of, kMostToldDigits);
   if (!scaled || value.fraction_digits().size() > static_cast<size_t>(scaled->decimals)) {
     return false;
   }

@@ -19,11 +19,15 @@ class NumberMultiples {
   using State = uint32_t;
 
   static constexpr uint32_t kMostStates = 1000;
+  // Of a number whose multiples Holds tells, without zeros in front.
+  static constexpr size_t kMostToldDigits = 18;
 
   NumberMultiples();  // any number
 
   // `multiple_of` is greater than 0. INVALID_ARGUMENT when it takes more than kMostStates.
   static absl::StatusOr<NumberMultiples> Of(const Decimal& multiple_of, bool with_fraction);
+  // Whether Holds tells multiples of it; of others it is false.
+  static bool CanTell(const Decimal& multiple_of);
   static bool Holds(const Decimal& multiple_of, const Decimal& value);
 
   State start() const { return 0; }

@@ -300,6 +300,10 @@ bool NumberRange::Holds(const Decimal& value) const {
   return !multiple_of || NumberMultiples::Holds(*multiple_of, value);
 }
 
+bool NumberRange::can_tell() const {
+  return !multiple_of || NumberMultiples::CanTell(*multiple_of);
+}
+
 std::string NumberRange::ToString() const {
   std::string text;
   if (lower) text += (lower->is_exclusive ? ">" : ">=") + lower->value.ToString();

@@ -25,6 +25,8 @@ struct NumberRange {
   void AddLower(Bound bound);
   void AddUpper(Bound bound);
   bool Holds(const Decimal& value) const;
+  // False: multiple_of has too many digits for Holds (NumberMultiples::CanTell).
+  bool can_tell() const;
   // Equal ranges have equal texts.
   std::string ToString() const;
 };

@@ -1,6 +1,7 @@
 #include "server/openai/choice_text.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace refrain::server::openai {
@@ -53,11 +54,17 @@ void ChoiceText::Add(const engine::TokenEvent& event) {
 
 void ChoiceText::Take(ShownText::Output output) {
   open_.reasoning += output.reasoning;
-  open_.text += output.text;
-  for (ToolCallDelta& call : output.calls) {
+  const std::string_view text = output.text;
+  size_t begin = 0;
+  for (size_t i = 0; i < output.calls.size(); ++i) {
     if (open_.call.has_value()) Emit();
-    open_.call = std::move(call);
+    open_.text += text.substr(begin, output.calls_at[i] - begin);
+    open_.call = std::move(output.calls[i]);
+    begin = output.calls_at[i];
   }
+  if (begin == text.size()) return;
+  if (open_.call.has_value()) Emit();
+  open_.text += text.substr(begin);
 }
 
 void ChoiceText::End(const engine::ChoiceEnd& end) {
@@ -65,8 +72,10 @@ void ChoiceText::End(const engine::ChoiceEnd& end) {
   shown_.CountTokens(end.hidden_tokens.size());
   if (shows_end) Take(shown_.AddEnd(*end.stop_token));
   Take(shown_.End());
-  const bool joins_last = !end.stop_token.has_value() && open_.tokens.empty() &&
-                          !open_.call.has_value() && !ready_.empty();
+  // Of a piece the call is the last.
+  const bool fits_last = !ready_.empty() && (open_.text.empty() || !ready_.back().call.has_value());
+  const bool joins_last =
+      !end.stop_token.has_value() && open_.tokens.empty() && !open_.call.has_value() && fits_last;
   if (joins_last) {
     ready_.back().reasoning += open_.reasoning;
     ready_.back().text += open_.text;

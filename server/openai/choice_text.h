@@ -32,9 +32,9 @@ TokenDetails DetailsOf(const engine::TokenEvent& event);
 struct TextPiece {
   std::string reasoning;  // what the model thought; in front of `text`
   std::string text;
-  std::optional<ToolCallDelta> call;
-  std::vector<TokenDetails> tokens;  // empty unless asked for
-  size_t thought_tokens = 0;         // so many of `tokens`, the first ones, are of the thought
+  std::optional<ToolCallDelta> call;  // behind `text`
+  std::vector<TokenDetails> tokens;   // empty unless asked for
+  size_t thought_tokens = 0;          // so many of `tokens`, the first ones, are of the thought
   std::optional<engine::FinishReason> finish;
   bool called = false;                         // with `finish`: ShownText::called()
   bool thinks = false;                         // with `finish`: ShownText::thinks()
@@ -46,8 +46,9 @@ struct TextPiece {
 
 // Turns the token events of one choice into pieces of text, one per token where the token ends a
 // character; tokens that show nothing yet (or may begin a tool call) join the next piece, up to 64
-// where they are asked for. The prompt's tokens (echo) that arrive together are one piece. One
-// consumer; the tokenizer outlives it.
+// where they are asked for. A token that tells of several calls, or of text behind one, is several
+// pieces and a token of the last one. The prompt's tokens (echo) that arrive together are one
+// piece. One consumer; the tokenizer outlives it.
 class ChoiceText {
  public:
   struct Options {

@@ -160,7 +160,7 @@ void ResponsesFormat::AddText(std::string_view text, std::string_view logprobs,
 
 void ResponsesFormat::AddCall(const ToolCallDelta& delta, std::string* events) {
   if (delta.name.has_value()) OpenItem(Kind::kCall, *delta.name, events);
-  if (!is_open() || delta.arguments.empty()) return;
+  if (!is_open(Kind::kCall) || delta.arguments.empty()) return;
   items_.back().text.append(delta.arguments);
   if (events == nullptr) return;
   AppendDelta(delta.arguments, 0, events);

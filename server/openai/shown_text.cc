@@ -1,7 +1,6 @@
 #include "server/openai/shown_text.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -88,9 +87,7 @@ ShownText::Output ShownText::End() {
   Output output = Show(detokenizer_.Flush());
   if (reasoning_.has_value()) Tell(reasoning_->Finish(), &output);
   if (!parser_.has_value()) return output;
-  ToolCallParser::Output rest = parser_->Finish();
-  output.text += rest.text;
-  output.calls.insert(output.calls.end(), rest.calls.begin(), rest.calls.end());
+  output.Append(parser_->Finish());
   return output;
 }
 
@@ -114,10 +111,7 @@ void ShownText::TellAnswer(std::string text, Output* output) {
     output->text = output->text.empty() ? std::move(text) : output->text + text;
     return;
   }
-  ToolCallParser::Output parsed = parser_->Add(text);
-  output->text += parsed.text;
-  output->calls.insert(output->calls.end(), std::make_move_iterator(parsed.calls.begin()),
-                       std::make_move_iterator(parsed.calls.end()));
+  output->Append(parser_->Add(text));
 }
 
 }  // namespace refrain::server::openai

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "engine/text/detokenizer.h"
 #include "engine/text/reasoning_format.h"
@@ -31,10 +30,8 @@ class ShownText {
     engine::ReasoningFormat reasoning = engine::ReasoningFormat::kNone;
     bool include_reasoning = true;  // false: it is left out
   };
-  struct Output {
-    std::string reasoning;
-    std::string text;  // behind it
-    std::vector<ToolCallDelta> calls;
+  struct Output : ToolCallParser::Output {
+    std::string reasoning;  // in front of all of it
   };
 
   ShownText(const engine::Tokenizer* tokenizer, const Options& options);

@@ -1,6 +1,7 @@
 #include "server/openai/tool_call_parser.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -86,6 +87,22 @@ void AppendToCalls(const ToolCallDelta& delta, std::vector<ToolCall>* calls) {
   calls->back().arguments += delta.arguments;
 }
 
+void ToolCallParser::Output::AddCall(ToolCallDelta delta) {
+  calls.push_back(std::move(delta));
+  calls_at.push_back(text.size());
+}
+
+void ToolCallParser::Output::Append(Output later) {
+  if (text.empty() && calls.empty()) {
+    *this = std::move(later);
+    return;
+  }
+  for (const size_t at : later.calls_at) calls_at.push_back(text.size() + at);
+  text += later.text;
+  calls.insert(calls.end(), std::make_move_iterator(later.calls.begin()),
+               std::make_move_iterator(later.calls.end()));
+}
+
 bool ToolCallParser::IsMarker(std::string_view token) {
   return token == kOpen || token == kClose || token == kPythonTag;
 }
@@ -166,7 +183,7 @@ std::optional<size_t> ToolCallParser::FollowObject(size_t begin, Output* output)
 void ToolCallParser::TellName(std::string name, Output* output) {
   name_told_ = true;
   if (++calls_made_ > options_.max_calls) return;
-  output->calls.push_back(
+  output->AddCall(
       {.index = static_cast<int32_t>(calls_made_) - 1, .name = std::move(name), .arguments = {}});
 }
 
@@ -176,7 +193,7 @@ void ToolCallParser::TellArguments(std::string_view arguments, bool whole, Outpu
   told_whole_calls_ = whole;
   if (arguments.empty()) return;
   const int32_t index = static_cast<int32_t>(calls_made_) - 1;
-  output->calls.push_back({.index = index, .name = {}, .arguments = std::string(arguments)});
+  output->AddCall({.index = index, .name = {}, .arguments = std::string(arguments)});
 }
 
 bool ToolCallParser::StepHermes(Output* output) {

@@ -52,6 +52,11 @@ class ToolCallParser {
   struct Output {
     std::string text;
     std::vector<ToolCallDelta> calls;
+    std::vector<size_t> calls_at;  // [calls] so many bytes of `text` stand in front of each
+
+    void AddCall(ToolCallDelta delta);
+    // `later` comes behind all of it.
+    void Append(Output later);
   };
   struct Options {
     size_t max_calls = SIZE_MAX;  // the others are dropped (`parallel_tool_calls` false: 1)

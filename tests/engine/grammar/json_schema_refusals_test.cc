@@ -233,13 +233,25 @@ TEST(JsonSchemaRefusalsTest, AlternativesThatCannotBeToldApartAreNamed) {
   }
 }
 
+TEST(JsonSchemaRefusalsTest, ConstantsThatTheOtherKeywordsDoNotTellAreNamed) {
+  const auto refusal = [](std::string_view what) {
+    return "/enum/0 is " + std::string(what) + " beside enum or const: that is not supported";
+  };
+  EXPECT_EQ(SchemaRefusal(R"({"enum": ["a"], "pattern": "a"})"),
+            refusal("a string with a pattern"));
+  EXPECT_EQ(SchemaRefusal(R"({"enum": [[1]], "items": {"type": "integer"}})"),
+            refusal("an array with its items"));
+  EXPECT_EQ(SchemaRefusal(R"({"enum": [{"a": 1}], "required": ["a"]})"),
+            refusal("an object with its properties"));
+  EXPECT_EQ(SchemaRefusal(R"({"enum": [1e18], "multipleOf": 1e18})"),
+            refusal("a number with a multipleOf of over 18 digits"));
+}
+
 TEST(JsonSchemaRefusalsTest, PatternsThatAreNotUnderstoodAreNamed) {
   EXPECT_EQ(SchemaRefusal(R"({"properties": {"a": {"pattern": "a\\p{L}"}}})"),
             "/properties/a/pattern, at byte 1: a Unicode property is not supported");
   const std::string in_part = SchemaRefusal(R"j({"pattern": "^(?!\\p{L})a"})j");
   EXPECT_EQ(in_part.substr(0, in_part.find(", at")), R"j(/pattern, its part "^(?:\\p{L})")j");
-  EXPECT_EQ(SchemaRefusal(R"({"enum": ["a"], "pattern": "a"})"),
-            "/enum/0 is a string with a pattern beside enum or const: that is not supported");
 }
 
 }  // namespace

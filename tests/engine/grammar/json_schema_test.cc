@@ -118,10 +118,15 @@ TEST(JsonSchemaTest, ConstantsAreWrittenWithoutSpaces) {
       {R"({"type": "string", "enum": ["a", 1, "b"]})", {"\"a\"", "\"b\""}, {"1"}},
       {R"({"type": "integer", "enum": [1, 1.5, 2.0, "a"]})", {"1", "2.0"}, {"1.5", "2"}},
       {R"({"enum": [1, 5, 10], "minimum": 4, "maximum": 9})", {"5"}, {"1", "10"}},
+      {R"({"enum": [24691357802, 12345678902], "multipleOf": 12345678901})",
+       {"24691357802"},
+       {"12345678902"}},
       {R"({"enum": ["a", "abc"], "maxLength": 2})", {"\"a\""}, {"\"abc\""}},
       {R"({"enum": ["a", "b"], "const": "b"})", {"\"b\""}, {"\"a\""}},
       {R"({"allOf": [{"enum": [1, 2, 3]}, {"enum": [3.0, 2, 7]}]})", {"2", "3.0"}, {"1", "7"}},
       {R"({"enum": ["2020-01-01"], "format": "date"})", {"\"2020-01-01\""}, {"\"2020-01-02\""}},
+      // Strings have formats that are not described here: 0999-01-01 is a date.
+      {R"({"enum": ["0999-01-01", "b"], "format": "date"})", {"\"0999-01-01\"", "\"b\""}, {}},
   });
 }
 

@@ -154,6 +154,36 @@ TEST(NumberRangeTest, MultiplesOfDecimalsHaveTheirDigits) {
   EXPECT_FALSE(range.Holds(Decimal("0.125")));
 }
 
+// Of constants, which take no automaton.
+TEST(NumberRangeTest, ManyDigitsHaveMultiplesToo) {
+  struct Case {
+    const char* multiple_of;
+    const char* value;
+    bool holds;
+  };
+  for (const auto& [multiple_of, value, holds] : {
+           Case{"12345678901", "12345678901", true},
+           {"12345678901", "-37037036703", true},
+           {"12345678901", "12345678902", false},
+           {"0.1234567891", "0.2469135782", true},
+           {"0.1234567891", "0.2469135783", false},
+           {"999999999999999999", "999999999999999998000000000000000001", true},
+           {"999999999999999999", "999999999999999998000000000000000002", false},
+           {"1e17", "3e18", true},
+           {"1e17", "3e16", false},
+       }) {
+    NumberRange range;
+    range.multiple_of = Decimal(multiple_of);
+    EXPECT_TRUE(range.can_tell()) << multiple_of;
+    EXPECT_EQ(range.Holds(Decimal(value)), holds) << value << " of " << multiple_of;
+  }
+  for (const char* multiple_of : {"1e18", "1.000000000000000001"}) {
+    NumberRange range;
+    range.multiple_of = Decimal(multiple_of);
+    EXPECT_FALSE(range.can_tell()) << multiple_of;
+  }
+}
+
 // Of a thousand remainders of 1000 only the trailing zeros matter.
 TEST(NumberRangeTest, RemaindersThatDifferInNothingAreOne) {
   NumberRange range;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "tests/support/fake_tokenizer.h"
 
@@ -66,6 +67,57 @@ TEST(ChoiceTextTest, AThoughtsTokensAreTheFirstOfAll) {
   EXPECT_EQ(thought, 103u);
   EXPECT_EQ(others, 80u);
   EXPECT_EQ(text.reasoning_tokens(), 103);
+}
+
+// Pieces in order, calls in brackets, and what ends the choice.
+std::vector<std::string> Told(ChoiceText& text) {
+  std::vector<std::string> told;
+  for (const TextPiece& piece : text.ready()) {
+    std::string& all = told.emplace_back(piece.text);
+    if (piece.call.has_value()) {
+      all += "[" + piece.call->name.value_or("") + piece.call->arguments + "]";
+    }
+    if (piece.finish.has_value()) all += piece.called ? " called" : " ended";
+  }
+  return told;
+}
+
+ChoiceText::Options CallsOf(engine::ToolFormat format) {
+  return {.shown = {.tools = format, .stream_tool_calls = true}};
+}
+
+// A token that ends the arguments and goes on.
+TEST(ChoiceTextTest, WhatStandsBehindACallIsToldBehindIt) {
+  const testing::FakeTokenizer hermes(
+      {"Hi <tool_call>", R"({"name": "f", "arguments": {"a": 1)", "})", "</s>"});
+  ChoiceText broken(&hermes, CallsOf(engine::ToolFormat::kHermes));
+  for (const int id : {0, 1, 2, 2}) broken.Add({.token = TokenId{id}});
+  broken.End({.reason = engine::FinishReason::kStop});
+  EXPECT_EQ(Told(broken),
+            (std::vector<std::string>{"Hi", "[f]", R"([{"a": 1])", "[}]", ")", "}) called"}));
+
+  // All of a call and what is around it in one token.
+  const testing::FakeTokenizer whole(
+      {R"(a<tool_call>{"name": "f", "arguments": {}}</tool_call>b)", "</s>"});
+  ChoiceText text(&whole, CallsOf(engine::ToolFormat::kHermes));
+  for (int i = 0; i < 2; ++i) text.Add({.token = TokenId{0}});
+  text.End({.reason = engine::FinishReason::kStop});
+  EXPECT_EQ(Told(text),
+            (std::vector<std::string>{"a[f]", "[{}]", "b", "a[f]", "[{}]", "b called"}));
+}
+
+// The beginning of another call, which was held back, is no part of the one that came last.
+TEST(ChoiceTextTest, TextThatTheEndBringsIsToldBehindTheLastCall) {
+  const testing::FakeTokenizer tokenizer(
+      {R"(<tool_call>{"name": "f", "arguments": {"a": 1)", "}}</tool_call>", "\n<tool", "</s>"});
+  for (const bool begins_another : {true, false}) {
+    ChoiceText text(&tokenizer, CallsOf(engine::ToolFormat::kHermes));
+    for (int id = 0; id < (begins_another ? 3 : 2); ++id) text.Add({.token = TokenId{id}});
+    text.End({.reason = engine::FinishReason::kLength});
+    std::vector<std::string> want = {"[f]", R"([{"a": 1])", begins_another ? "[}]" : "[}] called"};
+    if (begins_another) want.push_back("\n<tool called");
+    EXPECT_EQ(Told(text), want);
+  }
 }
 
 }  // namespace

@@ -251,6 +251,13 @@ TEST_F(ResponsesFormatTest, TheLimitLeavesTheLastItemIncomplete) {
   EXPECT_EQ(stopped["output"][0]["status"], "incomplete");
 }
 
+TEST_F(ResponsesFormatTest, ArgumentsAreNeverPartOfAMessage) {
+  const json whole = Whole({Call("f", "{"), Text("a"), Call(std::nullopt, "}"),
+                            End(FinishReason::kStop, /*called=*/true)});
+  EXPECT_EQ(whole["output"][0]["arguments"], "{");
+  EXPECT_EQ(whole["output"][1]["content"][0]["text"], "a");
+}
+
 TEST_F(ResponsesFormatTest, AnAnswerOfNothingIsAnEmptyMessage) {
   for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength}) {
     const json whole = Whole({End(reason)});

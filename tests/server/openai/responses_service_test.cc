@@ -1,5 +1,6 @@
 // POST /v1/responses over real sockets, with an engine that repeats the last message.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,25 +19,24 @@ constexpr char kResponses[] = "/v1/responses";
 constexpr char kTemplate[] =
     "{% if tools %}{{ tools }}<tool_call>{% endif %}{{ messages[-1].content }}";
 
-class ResponsesServiceTest : public ServiceTest {
- protected:
-  // The events of a stream, by their types.
-  std::vector<std::pair<std::string, json>> StreamEvents(const std::string& body) {
-    std::vector<std::pair<std::string, json>> events;
-    for (size_t at = 0; at < body.size();) {
-      const size_t line = body.find("\ndata: ", at);
-      const size_t end = body.find("\n\n", at);
-      if (!body.substr(at).starts_with("event: ") || line > end) {
-        ADD_FAILURE() << body.substr(at, 200);
-        break;
-      }
-      events.emplace_back(body.substr(at + 7, line - at - 7),
-                          json::parse(body.substr(line + 7, end - line - 7)));
-      at = end + 2;
+// The events of a stream, by their types.
+std::vector<std::pair<std::string, json>> StreamEvents(const std::string& body) {
+  std::vector<std::pair<std::string, json>> events;
+  for (size_t at = 0; at < body.size();) {
+    const size_t line = body.find("\ndata: ", at);
+    const size_t end = body.find("\n\n", at);
+    if (!body.substr(at).starts_with("event: ") || line > end) {
+      ADD_FAILURE() << body.substr(at, 200);
+      break;
     }
-    return events;
+    events.emplace_back(body.substr(at + 7, line - at - 7),
+                        json::parse(body.substr(line + 7, end - line - 7)));
+    at = end + 2;
   }
-};
+  return events;
+}
+
+class ResponsesServiceTest : public ServiceTest {};
 
 TEST_F(ResponsesServiceTest, AnswersAsAWhole) {
   Start();
@@ -351,6 +351,134 @@ TEST_F(KeptResponsesTest, WhatIsLongWhateverTheTokensAreIsMadeByAWorker) {
     ReadAll(&by_worker);
     EXPECT_EQ(by_worker, large);
   }
+}
+
+// A model whose tokens the test writes, and a client that has tools.
+class CallsInOrderTest : public ServiceTest {
+ protected:
+  // The answer to `tokens`, which come `in_one_batch` or each in its own.
+  std::string AnswerOf(Endpoint endpoint, bool stream, engine::ToolFormat format,
+                       const std::vector<std::string>& tokens, bool in_one_batch) {
+    std::vector<std::string> pieces = tokens;
+    pieces.emplace_back("</s>");
+    const testing::FakeTokenizer tokenizer(std::move(pieces));
+    GenerationCall call;
+    call.endpoint = endpoint;
+    call.stream = stream;
+    call.output.tools = format;
+    call.echo = R"("instructions":null)";
+    call.requests.emplace_back();
+    auto told = std::make_shared<engine::TokenStream>();
+    GenerationReply::Parts parts;
+    parts.request_id = "0123456789abcdef";
+    parts.streams = {engine::ConsumerHandle(told)};
+    parts.tokenizer = &tokenizer;
+    parts.log = &log_;
+    GenerationReply reply(call, std::move(parts));
+    reply.Start([] {});
+    std::string all;
+    const auto push = [&](engine::StreamBatch batch) {
+      told->Push(std::move(batch));
+      for (;;) {
+        http::ReplyPart part = reply.Next();
+        if (part.make) part = std::exchange(part.make, nullptr)();
+        all += part.body;
+        if (part.last || part.body.empty()) return;
+      }
+    };
+    engine::StreamBatch batch;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      batch.tokens.push_back({.token = engine::TokenId{static_cast<int32_t>(i)}});
+      if (!in_one_batch && i + 1 < tokens.size()) push(std::exchange(batch, {}));
+    }
+    batch.ends.push_back({.reason = engine::FinishReason::kLength});
+    batch.finished = true;
+    push(std::move(batch));
+    return all;
+  }
+
+  // What a streamed chat tells of the calls.
+  static std::string ChatArguments(const std::string& answer) {
+    std::string arguments;
+    for (const json& event : Events(answer)) {
+      const json& delta = event["choices"][0]["delta"];
+      for (const json& call : delta.value("tool_calls", json::array())) {
+        arguments += call["function"]["arguments"];
+      }
+    }
+    return arguments;
+  }
+
+  // Items as "function_call completed {...}" and "message completed text".
+  static std::vector<std::string> Items(const json& output) {
+    std::vector<std::string> items;
+    for (const json& item : output) {
+      std::string& text = items.emplace_back(item["type"].get<std::string>() + " ");
+      text += item["status"].get<std::string>() + " ";
+      text += (item["type"] == "message" ? item["content"][0]["text"] : item["arguments"])
+                  .get<std::string>();
+    }
+    return items;
+  }
+
+  // Also that the pieces of each item, joined, are the item.
+  static json OutputOfStream(const std::string& answer) {
+    std::map<std::string, std::string> pieces;
+    json output;
+    for (const auto& [type, event] : StreamEvents(answer)) {
+      if (type.ends_with(".delta")) {
+        pieces[event["item_id"]] += event["delta"].get<std::string>();
+      } else if (type == "response.output_text.done") {
+        EXPECT_EQ(event["text"], pieces[event["item_id"]]);
+      } else if (type == "response.function_call_arguments.done") {
+        EXPECT_EQ(event["arguments"], pieces[event["item_id"]]);
+      } else if (event.contains("response")) {
+        output = event["response"]["output"];
+      }
+    }
+    return output;
+  }
+
+  void Check(engine::ToolFormat format, const std::vector<std::string>& tokens,
+             const std::vector<std::string>& items) {
+    for (const bool in_one_batch : {false, true}) {
+      const auto answer = [&](Endpoint endpoint, bool stream) {
+        return AnswerOf(endpoint, stream, format, tokens, in_one_batch);
+      };
+      SCOPED_TRACE(in_one_batch);
+      EXPECT_EQ(Items(json::parse(answer(Endpoint::kResponses, false))["output"]), items);
+      EXPECT_EQ(Items(OutputOfStream(answer(Endpoint::kResponses, true))), items);
+      std::string arguments;
+      for (const std::string& item : items) {
+        if (item.starts_with("function_call")) arguments += item.substr(item.find('{'));
+      }
+      EXPECT_EQ(ChatArguments(answer(Endpoint::kChatCompletions, true)), arguments);
+    }
+  }
+};
+
+TEST_F(CallsInOrderTest, ATokenMayEndTheArgumentsAndGoOn) {
+  Check(engine::ToolFormat::kHermes,
+        {"<tool_call>\n", R"({"name": "f", "arguments": {"a": 1)", "})", "\n</tool_call>"},
+        {R"(function_call completed {"a": 1})", "message incomplete )\n</tool_call>"});
+  Check(engine::ToolFormat::kLlama3, {R"({"name": "f", "parameters": {"a": 1)", "}]", " x"},
+        {R"(function_call completed {"a": 1})", "message incomplete ] x"});
+  Check(engine::ToolFormat::kLlama3,
+        {R"({"name": "f", "parameters": {"a": 1)", R"(}}{"name": "g", "parameters": {"b": 2)",
+         "}}and"},
+        {R"(function_call completed {"a": 1})", R"(function_call completed {"b": 2})",
+         "message incomplete and"});
+}
+
+// What stop strings have held back comes with the end.
+TEST_F(CallsInOrderTest, TheEndMayBringTheBeginningOfACall) {
+  Check(engine::ToolFormat::kHermes,
+        {R"(<tool_call>{"name": "f", "arguments": {"a": 1)", "}", "}", "\n</tool_call>", "\n<tool"},
+        {R"(function_call completed {"a": 1})", "message incomplete \n<tool"});
+  Check(engine::ToolFormat::kHermes,
+        {R"(So: <tool_call>{"name": "f", "arguments": {"a": 1)", "}}\n</tool_call>\n<tool"},
+        {"message completed So:", R"(function_call completed {"a": 1})",
+         "message incomplete \n<tool"});
 }
 
 }  // namespace

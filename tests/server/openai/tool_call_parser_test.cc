@@ -19,7 +19,10 @@ using engine::ToolFormat;
 struct Parsed {
   std::string text;
   std::vector<ToolCall> calls;
-  friend bool operator==(const Parsed&, const Parsed&) = default;
+  std::string order;  // all of it as it was told, see Tell; compared where a test says so
+  friend bool operator==(const Parsed& a, const Parsed& b) {
+    return a.text == b.text && a.calls == b.calls;
+  }
 };
 
 void PrintTo(const Parsed& parsed, std::ostream* out) {
@@ -27,9 +30,28 @@ void PrintTo(const Parsed& parsed, std::ostream* out) {
   for (const ToolCall& call : parsed.calls) *out << ", " << call.name << " " << call.arguments;
 }
 
+// A line for each stretch of text and of arguments, and for each name.
+void Tell(char kind, std::string_view text, std::string* order) {
+  if (text.empty() && kind != 'n') return;
+  const size_t line = order->rfind('\0') + 1;  // there is none in a model's output
+  if (kind == 'n' || line == order->size() || order->at(line) != kind) {
+    if (!order->empty()) order->push_back('\0');
+    order->push_back(kind);
+  }
+  order->append(text);
+}
+
 void Take(const ToolCallParser::Output& output, Parsed* parsed) {
   parsed->text += output.text;
-  for (const ToolCallDelta& delta : output.calls) {
+  ASSERT_EQ(output.calls_at.size(), output.calls.size());
+  size_t begin = 0;
+  for (size_t i = 0; i < output.calls.size(); ++i) {
+    const ToolCallDelta& delta = output.calls[i];
+    const size_t at = output.calls_at[i];
+    Tell('t', std::string_view(output.text).substr(begin, at - begin), &parsed->order);
+    if (delta.name.has_value()) Tell('n', *delta.name, &parsed->order);
+    Tell('a', delta.arguments, &parsed->order);
+    begin = at;
     if (delta.name.has_value()) {
       EXPECT_EQ(delta.index, parsed->calls.size());
     } else {
@@ -37,6 +59,7 @@ void Take(const ToolCallParser::Output& output, Parsed* parsed) {
     }
     AppendToCalls(delta, &parsed->calls);
   }
+  Tell('t', std::string_view(output.text).substr(begin), &parsed->order);
 }
 
 Parsed ParseInPieces(ToolFormat format, const std::vector<std::string>& pieces,
@@ -406,8 +429,14 @@ TEST(ToolCallParser, RandomCallsDoNotDependOnTheCuts) {
         };
         const Parsed want = parse(Bytes(output));
         calls += want.calls.empty() ? 0 : 1;
-        ASSERT_EQ(parse({output}), want) << streams;
-        for (int i = 0; i < 8; ++i) ASSERT_EQ(parse(RandomPieces(output, &random)), want);
+        const auto check = [&](const std::vector<std::string>& pieces) {
+          const Parsed parsed = parse(pieces);
+          ASSERT_EQ(parsed, want) << streams;
+          ASSERT_EQ(parsed.order, want.order) << streams;
+        };
+        check({output});
+        for (int i = 0; i < 8; ++i) check(RandomPieces(output, &random));
+        if (HasFatalFailure()) return;
       }
     }
     EXPECT_GT(calls, 2000);  // of 8,000
