@@ -129,11 +129,13 @@ std::function<int64_t()> DroppedLinesOf(const RequestLog* log) {
 
 class Daemon {
  public:
-  Daemon(const Config& config, const EngineFactory& make_engine, Guards guards)
+  // Of `open_files` at once, as RaiseOpenFileLimit has it.
+  Daemon(const Config& config, const EngineFactory& make_engine, Guards guards, int64_t open_files)
       : config_(config),
         make_engine_(make_engine),
         log_(config.log_format(), config.log_level()),
         guards_(std::move(guards)),
+        open_files_(open_files),
         service_({.version = kVersion,
                   .max_choices = static_cast<int>(config.integer("limits.n")),
                   .max_beams = static_cast<int>(config.integer("engine.max_sequences")),
@@ -157,15 +159,15 @@ class Daemon {
   }
 
   ExitStatus Run() {
-    const absl::Status heard = WithThreads([&] {
-      signals_.emplace([this] { Reload(); });
-      return absl::OkStatus();
+    const absl::Status prepared = WithThreads([&] {
+      absl::Status enough = CheckOpenFiles();
+      if (enough.ok()) signals_.emplace([this] { Reload(); });
+      return enough;
     });
-    if (!heard.ok()) {
-      log_.Error("cannot start", {{"status", std::string(heard.message())}});
+    if (!prepared.ok()) {
+      log_.Error("cannot start", {{"status", std::string(prepared.message())}});
       return ExitStatus::kFailed;
     }
-    open_files_ = RaiseOpenFileLimit();
     if (!Listen()) return ExitStatus::kFailed;
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
@@ -230,9 +232,17 @@ class Daemon {
                                     {"frequency_penalty", sampling.frequency_penalty}});
   }
 
+  bool Has(std::string_view listen_key) const { return !config_.text(listen_key).empty(); }
+
+  absl::Status CheckOpenFiles() const {
+    return CheckOpenFileLimit(
+        open_files_, static_cast<int>(config_.integer("server.io_threads")),
+        (Has("server.http_listen") ? 1 : 0) + (Has("server.grpc_listen") ? 1 : 0));
+  }
+
   bool Listen() {
     const auto listen = [this](std::string_view key, absl::Status (Daemon::*start)()) {
-      if (config_.text(key).empty()) return true;  // off
+      if (!Has(key)) return true;  // off
       const absl::Status status = (this->*start)();
       if (!status.ok()) {
         log_.Error("cannot listen", {{"status", Concat(key, ": ", status.message())}});
@@ -334,8 +344,7 @@ class Daemon {
   }
 
   void LimitConnections(std::string_view front_end, int* connections) {
-    const bool shared =
-        !config_.text("server.http_listen").empty() && !config_.text("server.grpc_listen").empty();
+    const bool shared = Has("server.http_listen") && Has("server.grpc_listen");
     const auto io_threads = static_cast<int>(config_.integer("server.io_threads"));
     const int wanted =
         std::exchange(*connections, ConnectionLimit(open_files_, io_threads, shared, *connections));
@@ -466,6 +475,7 @@ class Daemon {
   std::optional<StopSignals> signals_;       // before all whose end it limits
   engine::Engine* engine_ = nullptr;         // once it is loaded, while signals are heard
   const Guards guards_;                      // outlive what they guard
+  const int64_t open_files_;
   const std::shared_ptr<UnreadAnswers> unread_ =
       UnreadAnswers::Make(static_cast<size_t>(config_.integer("limits.unread_bytes")));
   openai::Service service_;
@@ -477,7 +487,6 @@ class Daemon {
   std::unique_ptr<rpc::Server> grpc_;   // null: off
   std::string http_address_ = "off";
   std::string grpc_address_ = "off";
-  int64_t open_files_ = 0;
 };
 
 }  // namespace
@@ -517,6 +526,8 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
       break;
   }
   const bool checks_only = line->action == CommandLine::Action::kCheckConfig;
+  // Before the first file that stays open.
+  const int64_t open_files = RaiseOpenFileLimit();
   absl::StatusOr<Guards> guards = MakeGuards(line->config, !checks_only);
   if (!guards.ok()) {
     std::fprintf(stderr, "refraind: %s\n", std::string(guards.status().message()).c_str());
@@ -527,7 +538,7 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
     std::puts("configuration ok");
     return ExitStatus::kOk;
   }
-  return Daemon(line->config, make_engine, *std::move(guards)).Run();
+  return Daemon(line->config, make_engine, *std::move(guards), open_files).Run();
 }
 
 }  // namespace refrain::server

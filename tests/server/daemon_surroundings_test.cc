@@ -68,15 +68,47 @@ TEST(DaemonSurroundings, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   }
 }
 
-// They take more than there are.
-TEST(DaemonSurroundings, FailsWhereItsThreadsCannotHaveTheirFiles) {
+// As a supervisor with a small soft limit leaves it: the files that it hears signals by are among
+// those that need more.
+TEST(DaemonSurroundings, HearsSignalsWhereTheSoftLimitOfFilesLeavesOne) {
 #ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
   GTEST_SKIP() << "UBSan looks at objects through a pipe, for which no file is left";
 #endif
-  DaemonProcess daemon(DaemonArguments("fake", {"--set", "server.io_threads=64"}),
-                       {.open_files = rlimit{.rlim_cur = 100, .rlim_max = 100}});
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << daemon.output();
-  EXPECT_NE(daemon.output().find("Too many open files"), std::string::npos) << daemon.output();
+  DaemonProcess daemon(DaemonArguments("fake"),
+                       {.open_files = rlimit{.rlim_cur = 4, .rlim_max = 1024}});
+  ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+}
+
+// With a few files less it would serve nobody, with many less gRPC would abort.
+TEST(DaemonSurroundings, RefusesAStartWithFewerFilesThanServingTakes) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "UBSan looks at objects through a pipe, for which no file is left";
+#endif
+  struct Case {
+    std::vector<std::string> more;
+    rlim_t needed;
+  };
+  const Case cases[] = {
+      {{}, 71}, {{"--grpc-listen", "127.0.0.1:0"}, 72}, {{"--set", "server.io_threads=64"}, 257}};
+  for (const auto& [more, needed] : cases) {
+    for (const rlim_t files : {rlim_t{16}, rlim_t{40}, needed - 1}) {
+      DaemonProcess daemon(DaemonArguments("fake", more), {.open_files = rlimit{files, files}});
+      EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << files << daemon.output();
+      for (const std::string& part :
+           {std::string("ulimit -n"), std::to_string(files), std::to_string(needed)}) {
+        EXPECT_NE(daemon.output().find(part), std::string::npos) << part << daemon.output();
+      }
+    }
+    DaemonProcess daemon(DaemonArguments("fake", more), {.open_files = rlimit{needed, needed}});
+    RawClient client(daemon.Port());
+    client.Send(GetRequest("/live"));
+    EXPECT_EQ(client.ReadResponse().status, 200) << needed << daemon.output();
+    EXPECT_TRUE(daemon.WaitForOutput(" ready ")) << needed << daemon.output();
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << needed << daemon.output();
+  }
 }
 
 // As ulimit -u, systemd's TasksMax or a container's limit of pids would: here the addresses end
