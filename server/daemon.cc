@@ -168,7 +168,8 @@ class Daemon {
       log_.Error("cannot start", {{"status", std::string(prepared.message())}});
       return ExitStatus::kFailed;
     }
-    if (!Listen()) return ExitStatus::kFailed;
+    // Where gRPC has not started, what it has begun may still use the log.
+    if (!Listen()) Leave(ExitStatus::kFailed);
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
     std::thread loader;
@@ -462,10 +463,15 @@ class Daemon {
     if (!complete) {
       // Nobody is left to be told anything. gRPC would wait up to 10 s for what it still holds of
       // clients that did not read.
-      if (guards_.request_log != nullptr) guards_.request_log->Close();
-      ::_exit(static_cast<int>(status));
+      Leave(status);
     }
     return status;
+  }
+
+  // Without what destructors wait for.
+  [[noreturn]] void Leave(ExitStatus status) {
+    if (guards_.request_log != nullptr) guards_.request_log->Close();
+    ::_exit(static_cast<int>(status));
   }
 
   const Config& config_;

@@ -283,6 +283,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     impl = std::make_unique<Impl>(options, gate, log);
     return impl->Listen(options);
   });
+  if (absl::IsResourceExhausted(started) || absl::IsInternal(started)) {
+    // The library waits as it ends for every thread that it has asked for, also for one that it did
+    // not get: for ever, and where somebody waits for the reason.
+    [[maybe_unused]] const Impl* const left = impl.release();
+  }
   if (!started.ok()) return started;
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

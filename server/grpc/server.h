@@ -69,7 +69,9 @@ struct ServerOptions {
 // it that name is the library's.)
 //
 // One thread starts and stops it, but for the wait. Start fails with UNAVAILABLE when the address
-// cannot be had, with RESOURCE_EXHAUSTED where the system refuses one of its threads.
+// cannot be had, with RESOURCE_EXHAUSTED where the system refuses one of its threads, or memory,
+// and with INTERNAL where gRPC does not start. After these two the process has to end by _exit:
+// what gRPC has begun goes on, with `gate`, `log` and the options' functions.
 class Server {
  public:
   // `gate` and `log` outlive it.

@@ -121,6 +121,9 @@ class DaemonProcess {
     return -1;
   }
 
+  // Wait has seen it end, by an exit or by a signal.
+  bool has_ended() const { return pid_ < 0; }
+
   uint16_t Port() { return PortBehind("listening http=127.0.0.1:"); }
   uint16_t GrpcPort() { return PortBehind(" grpc=127.0.0.1:"); }
 
