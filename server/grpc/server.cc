@@ -137,7 +137,8 @@ class Server::Impl {
         [this](int socket) { HandOver(socket, own_acceptor_.get()); },
         [this, tell = options.on_answers](bool answers) { ShowAnswers(answers, tell); });
     listener_->Start(options.max_connections, connection_counts_.get(),
-                     [this](int socket) { HandOver(socket, acceptor_.get()); });
+                     {.take = [this](int socket) { HandOver(socket, acceptor_.get()); },
+                      .on_accept_error = options.on_accept_error});
     return absl::OkStatus();
   }
 

@@ -97,6 +97,13 @@ class DaemonProcess {
     sizes >> pages;
     SetMostAddresses(pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes);
   }
+  // It gets no number from `files` on for what it opens from now on.
+  void LimitOpenFiles(rlim_t files) {
+    rlimit limit{};
+    if (::prlimit(pid_, RLIMIT_NOFILE, nullptr, &limit) != 0) std::abort();
+    limit.rlim_cur = files;
+    if (::prlimit(pid_, RLIMIT_NOFILE, &limit, nullptr) != 0) std::abort();
+  }
   void LiftAddressLimit() { SetMostAddresses(RLIM_INFINITY); }
 
   bool WaitForOutput(const std::string& text) {

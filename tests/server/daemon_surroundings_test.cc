@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -79,6 +81,39 @@ TEST(DaemonSurroundings, HearsSignalsWhereTheSoftLimitOfFilesLeavesOne) {
   ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+}
+
+// As where other processes use up the system's. Who connects waits.
+TEST(DaemonSurroundings, SaysOnceThatItCannotAcceptAndCountsIt) {
+  constexpr rlim_t kFiles = 512;
+  DaemonProcess daemon(DaemonArguments("fake", {"--grpc-listen", "127.0.0.1:0"}),
+                       {.open_files = rlimit{kFiles, kFiles}});
+  const uint16_t port = daemon.Port();
+  const uint16_t grpc_port = daemon.GrpcPort();
+  ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  daemon.LimitOpenFiles(3);
+  RawClient waits(port);
+  const RawClient waits_for_grpc(grpc_port);
+  const std::string said = "none can be accepted front_end=";
+  const std::string why = " error=\"Too many open files\"";
+  EXPECT_TRUE(daemon.WaitForOutput(said + "http" + why)) << daemon.output();
+  EXPECT_TRUE(daemon.WaitForOutput(said + "grpc" + why)) << daemon.output();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // of several tries
+  daemon.LimitOpenFiles(kFiles);
+  waits.Send(GetRequest("/metrics"));
+  const std::string page = waits.ReadResponse().body;
+  for (const std::string front_end : {"http", "grpc"}) {
+    const std::string name = "refrain_accept_errors_total{front_end=\"" + front_end + "\"} ";
+    const size_t at = page.find(name);
+    ASSERT_NE(at, std::string::npos) << page;
+    EXPECT_GT(std::stoi(page.substr(at + name.size())), 1) << front_end;
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+  for (const std::string front_end : {"http", "grpc"}) {
+    const size_t first = daemon.output().find(said + front_end);
+    EXPECT_EQ(daemon.output().find(said + front_end, first + 1), std::string::npos);
+  }
 }
 
 // With a few files less it would serve nobody, with many less gRPC would abort.
