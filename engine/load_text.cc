@@ -10,8 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "engine/model/mapped_file.h"
-#include "engine/model/quoted_name.h"
+#include "engine/template_file.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/create_tokenizer.h"
 #include "engine/text/known_templates.h"
@@ -54,11 +53,6 @@ TokenizerInfo InfoOf(const Tokenizer& tokenizer, const TokenizerSpec& spec) {
   return info;
 }
 
-absl::Status OfTemplateFile(const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat("model.chat_template_file: ", std::string(status.message())));
-}
-
 // Which template it is to be: the configuration's, or the model's, which may only be a name.
 absl::Status ChooseTemplate(const ModelOptions& options, const Tokenizer& tokenizer,
                             TokenizerSpec& spec) {
@@ -69,38 +63,27 @@ absl::Status ChooseTemplate(const ModelOptions& options, const Tokenizer& tokeni
     }
     return absl::OkStatus();
   }
-  constexpr size_t kMaxBytes = size_t{16} << 20;  // as of a model's
-  absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::Open(path);
-  if (!file.ok()) return OfTemplateFile(file.status());
-  const std::string_view text = (*file)->text();
-  if (text.empty() || text.size() > kMaxBytes) {
-    return OfTemplateFile(absl::InvalidArgumentError(absl::StrCat(
-        QuotedPath(path), " has ", text.size(), " bytes, must have 1 to ", kMaxBytes)));
-  }
-  spec.chat_template = std::string(text);
+  absl::StatusOr<std::string> text = ReadTemplateFile(path);
+  if (!text.ok()) return text.status();
+  spec.chat_template = *std::move(text);
   spec.named_chat_templates.clear();
   return absl::OkStatus();
 }
 
 absl::Status LoadTemplate(const ModelOptions& options, TokenizerSpec& spec, EngineParts& parts) {
   if (spec.chat_template.empty() && spec.named_chat_templates.empty()) return absl::OkStatus();
-  const std::string name = QuotedName(spec.chat_template);
   absl::StatusOr<std::unique_ptr<ChatTemplate>> made =
-      ChatTemplate::Create({.source = std::move(spec.chat_template),
-                            .named = std::move(spec.named_chat_templates),
-                            .tokens = std::move(spec.template_tokens),
-                            .finds_reasoning = options.finds_reasoning});
-  if (made.ok() && !(*made)->shows_messages()) {
-    made = absl::NotFoundError(
-        absl::StrCat("the chat template is ", name, ", which shows the model no message"));
-  }
+      MakeChatTemplate({.source = std::move(spec.chat_template),
+                        .named = std::move(spec.named_chat_templates),
+                        .tokens = std::move(spec.template_tokens),
+                        .finds_reasoning = options.finds_reasoning});
   if (made.ok()) {
     parts.chat_template = *std::move(made);
     AddWarning(parts.chat_template->warning(), parts.model.warning);
     return absl::OkStatus();
   }
   if (!options.chat_template_file.empty()) {
-    return OfTemplateFile(WithPath(made.status(), options.chat_template_file));
+    return OfTemplateFile(made.status(), options.chat_template_file);
   }
   AddWarning(absl::StrCat(std::string(made.status().message()),
                           ": chats are refused, completions are not; model.chat_template_file "

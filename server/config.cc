@@ -255,6 +255,14 @@ absl::Status Config::Validate() const {
         "config keys \"server.http_listen\" and \"server.grpc_listen\" are both empty: one is "
         "needed");
   }
+  if (const auto http = ParseListenAddress(text("server.http_listen")),
+      grpc = ParseListenAddress(text("server.grpc_listen"));
+      http.ok() && grpc.ok() && http->port != 0 && http->port == grpc->port &&
+      http->host == grpc->host) {
+    return absl::InvalidArgumentError(
+        Concat("config keys \"server.http_listen\" and \"server.grpc_listen\" are both ",
+               AddressText(*http), ": each needs an address of its own"));
+  }
   if (text("tls.cert_file").empty() != text("tls.key_file").empty()) {
     return absl::InvalidArgumentError(
         "config keys \"tls.cert_file\" and \"tls.key_file\" go together: one of them is empty");

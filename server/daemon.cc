@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/accept_warning.h"
 #include "server/access/make_key_command.h"
 #include "server/access/web_pages.h"
 #include "server/concat.h"
@@ -129,11 +130,13 @@ std::function<int64_t()> DroppedLinesOf(const RequestLog* log) {
 
 class Daemon {
  public:
-  Daemon(const Config& config, const EngineFactory& make_engine, Guards guards)
+  // Of `open_files` at once, as RaiseOpenFileLimit has it.
+  Daemon(const Config& config, const EngineFactory& make_engine, Guards guards, int64_t open_files)
       : config_(config),
         make_engine_(make_engine),
         log_(config.log_format(), config.log_level()),
         guards_(std::move(guards)),
+        open_files_(open_files),
         service_({.version = kVersion,
                   .max_choices = static_cast<int>(config.integer("limits.n")),
                   .max_beams = static_cast<int>(config.integer("engine.max_sequences")),
@@ -157,16 +160,17 @@ class Daemon {
   }
 
   ExitStatus Run() {
-    const absl::Status heard = WithThreads([&] {
-      signals_.emplace([this] { Reload(); });
-      return absl::OkStatus();
+    const absl::Status prepared = WithThreads([&] {
+      absl::Status enough = CheckOpenFiles();
+      if (enough.ok()) signals_.emplace([this] { Reload(); });
+      return enough;
     });
-    if (!heard.ok()) {
-      log_.Error("cannot start", {{"status", std::string(heard.message())}});
+    if (!prepared.ok()) {
+      log_.Error("cannot start", {{"status", std::string(prepared.message())}});
       return ExitStatus::kFailed;
     }
-    open_files_ = RaiseOpenFileLimit();
-    if (!Listen()) return ExitStatus::kFailed;
+    // Where gRPC has not started, what it has begun may still use the log.
+    if (!Listen()) Leave(ExitStatus::kFailed);
     absl::StatusOr<std::unique_ptr<engine::Engine>> loaded = nullptr;
     const auto started = Clock::now();
     std::thread loader;
@@ -230,9 +234,17 @@ class Daemon {
                                     {"frequency_penalty", sampling.frequency_penalty}});
   }
 
+  bool Has(std::string_view listen_key) const { return !config_.text(listen_key).empty(); }
+
+  absl::Status CheckOpenFiles() const {
+    return CheckOpenFileLimit(
+        open_files_, static_cast<int>(config_.integer("server.io_threads")),
+        (Has("server.http_listen") ? 1 : 0) + (Has("server.grpc_listen") ? 1 : 0));
+  }
+
   bool Listen() {
     const auto listen = [this](std::string_view key, absl::Status (Daemon::*start)()) {
-      if (config_.text(key).empty()) return true;  // off
+      if (!Has(key)) return true;  // off
       const absl::Status status = (this->*start)();
       if (!status.ok()) {
         log_.Error("cannot listen", {{"status", Concat(key, ": ", status.message())}});
@@ -315,6 +327,7 @@ class Daemon {
     options.filter = HttpFilter(guards_, &log_);
     LimitConnections("http", &options.max_connections);
     options.connection_counts = metrics_.http_connections();
+    options.on_accept_error = WarnOfAcceptErrors("http");
     options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
       metrics_.CountExchange(exchange);
       if (log) log(exchange);
@@ -334,8 +347,7 @@ class Daemon {
   }
 
   void LimitConnections(std::string_view front_end, int* connections) {
-    const bool shared =
-        !config_.text("server.http_listen").empty() && !config_.text("server.grpc_listen").empty();
+    const bool shared = Has("server.http_listen") && Has("server.grpc_listen");
     const auto io_threads = static_cast<int>(config_.integer("server.io_threads"));
     const int wanted =
         std::exchange(*connections, ConnectionLimit(open_files_, io_threads, shared, *connections));
@@ -347,6 +359,12 @@ class Daemon {
                {"front_end", front_end}});
   }
 
+  std::function<void(int)> WarnOfAcceptErrors(std::string front_end) {
+    return [warning = AcceptWarning(&log_, std::move(front_end))](int error) mutable {
+      warning.Note(error);
+    };
+  }
+
   absl::Status ListenGrpc() {
     const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
     if (!address.ok()) return address.status();
@@ -354,6 +372,7 @@ class Daemon {
     options.unread = unread_;
     LimitConnections("grpc", &options.max_connections);
     options.connection_counts = metrics_.grpc_connections();
+    options.on_accept_error = WarnOfAcceptErrors("grpc");
     options.on_call = [this](const rpc::CallRecord& call) {
       metrics_.CountCall(call);
       if (guards_.request_log != nullptr) LogCall(call, guards_.request_log.get());
@@ -453,10 +472,15 @@ class Daemon {
     if (!complete) {
       // Nobody is left to be told anything. gRPC would wait up to 10 s for what it still holds of
       // clients that did not read.
-      if (guards_.request_log != nullptr) guards_.request_log->Close();
-      ::_exit(static_cast<int>(status));
+      Leave(status);
     }
     return status;
+  }
+
+  // Without what destructors wait for.
+  [[noreturn]] void Leave(ExitStatus status) {
+    if (guards_.request_log != nullptr) guards_.request_log->Close();
+    ::_exit(static_cast<int>(status));
   }
 
   const Config& config_;
@@ -466,6 +490,7 @@ class Daemon {
   std::optional<StopSignals> signals_;       // before all whose end it limits
   engine::Engine* engine_ = nullptr;         // once it is loaded, while signals are heard
   const Guards guards_;                      // outlive what they guard
+  const int64_t open_files_;
   const std::shared_ptr<UnreadAnswers> unread_ =
       UnreadAnswers::Make(static_cast<size_t>(config_.integer("limits.unread_bytes")));
   openai::Service service_;
@@ -477,7 +502,6 @@ class Daemon {
   std::unique_ptr<rpc::Server> grpc_;   // null: off
   std::string http_address_ = "off";
   std::string grpc_address_ = "off";
-  int64_t open_files_ = 0;
 };
 
 }  // namespace
@@ -517,6 +541,8 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
       break;
   }
   const bool checks_only = line->action == CommandLine::Action::kCheckConfig;
+  // Before the first file that stays open.
+  const int64_t open_files = RaiseOpenFileLimit();
   absl::StatusOr<Guards> guards = MakeGuards(line->config, !checks_only);
   if (!guards.ok()) {
     std::fprintf(stderr, "refraind: %s\n", std::string(guards.status().message()).c_str());
@@ -527,7 +553,7 @@ ExitStatus RunDaemon(std::span<const char* const> arguments, const EngineFactory
     std::puts("configuration ok");
     return ExitStatus::kOk;
   }
-  return Daemon(line->config, make_engine, *std::move(guards)).Run();
+  return Daemon(line->config, make_engine, *std::move(guards), open_files).Run();
 }
 
 }  // namespace refrain::server

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/template_file.h"
 #include "server/access/http_access.h"
 
 namespace refrain::server {
@@ -41,6 +42,9 @@ absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves) {
                               .allowed_hosts = config.text("http.allowed_hosts")});
   if (!pages.ok()) return pages.status();
   if (config.text("auth.keys_file").empty()) guards.pages = *std::move(pages);
+  if (const std::string& path = config.text("model.chat_template_file"); !serves && !path.empty()) {
+    if (absl::Status status = engine::CheckTemplateFile(path); !status.ok()) return status;
+  }
   return guards;
 }
 

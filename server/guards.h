@@ -26,8 +26,9 @@ struct Guards {
   std::optional<access::WebPages> pages;  // none: keys are asked for
 };
 
-// `serves`: with the request log, whose file is made where there is none. INVALID_ARGUMENT and the
-// like name the key or file that is wrong; RESOURCE_EXHAUSTED: the system has no more of something.
+// `serves`: with the request log, whose file is made where there is none. Without it the chat
+// template's file is looked at, too, which else the load does. INVALID_ARGUMENT and the like name
+// the key or file that is wrong; RESOURCE_EXHAUSTED: the system has no more of something.
 absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves);
 
 // The answer to an HTTP request that may not be asked, null for others:

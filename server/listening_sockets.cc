@@ -136,4 +136,8 @@ absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& host, u
   return ListenAtAll(*addresses, port);
 }
 
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 }  // namespace refrain::server

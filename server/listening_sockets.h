@@ -43,6 +43,10 @@ class ListeningSocket {
 // ALREADY_EXISTS of a port that is taken.
 absl::StatusOr<std::vector<ListeningSocket>> ListenAt(const std::string& host, uint16_t port);
 
+// Whether accept() failed with `error` because there are no files or no memory: the connection
+// waits in the kernel, and the next try fails, too, until there are.
+bool IsShortage(int error);
+
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t bytes = 0;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "server/concat.h"
+
 namespace refrain::server {
 namespace {
 
@@ -14,6 +16,8 @@ namespace {
 constexpr int64_t kOwnFiles = 64;
 // Of an event loop: epoll, its timer and what wakes it up.
 constexpr int64_t kFilesOfIoThread = 3;
+
+int64_t OwnFiles(int io_threads) { return kOwnFiles + kFilesOfIoThread * io_threads; }
 
 }  // namespace
 
@@ -29,6 +33,14 @@ int64_t RaiseOpenFileLimit() {
   return static_cast<int64_t>(std::min(files.rlim_cur, kMost));
 }
 
+absl::Status CheckOpenFileLimit(int64_t open_files, int io_threads, int front_ends) {
+  const int64_t needed = OwnFiles(io_threads) + front_ends;
+  if (open_files >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      Concat("only ", open_files, " files may be open at once (ulimit -n, systemd's LimitNOFILE): ",
+             needed, " are needed with server.io_threads = ", io_threads));
+}
+
 void OccupyStandardFiles() {
   // open() takes the lowest number that is free.
   for (;;) {
@@ -39,8 +51,7 @@ void OccupyStandardFiles() {
 }
 
 int ConnectionLimit(int64_t open_files, int io_threads, bool shared, int wanted) {
-  const int64_t own_files = kOwnFiles + kFilesOfIoThread * io_threads;
-  const int64_t free_files = (open_files - own_files) / (shared ? 2 : 1);
+  const int64_t free_files = (open_files - OwnFiles(io_threads)) / (shared ? 2 : 1);
   return static_cast<int>(std::clamp<int64_t>(free_files, 1, wanted));
 }
 

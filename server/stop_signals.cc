@@ -6,8 +6,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 namespace refrain::server {
@@ -37,6 +39,12 @@ void Notify(int event) {
 
 void BlockStopSignals() { BlockSignals(); }
 
+StopSignals::File::File(int number) : number_(number) {
+  if (number < 0) throw std::system_error(errno, std::generic_category());
+}
+
+StopSignals::File::~File() { ::close(number_); }
+
 StopSignals::StopSignals(std::function<void()> on_hangup)
     : on_hangup_(std::move(on_hangup)),
       work_done_(::eventfd(0, EFD_CLOEXEC)),
@@ -51,29 +59,26 @@ StopSignals::~StopSignals() {
     ends_ = true;
     changed_.NotifyAll();
   }
-  Notify(destroyed_);
+  Notify(destroyed_.get());
   listener_.join();
-  for (const int file : {work_done_, signals_, destroyed_}) {
-    if (file >= 0) ::close(file);
-  }
 }
 
-void StopSignals::NotifyWorkDone() { Notify(work_done_); }
+void StopSignals::NotifyWorkDone() { Notify(work_done_.get()); }
 
 StopSignals::Event StopSignals::Wait() {
   for (;;) {
-    pollfd files[] = {{signals_, POLLIN, 0}, {work_done_, POLLIN, 0}};
+    pollfd files[] = {{signals_.get(), POLLIN, 0}, {work_done_.get(), POLLIN, 0}};
     if (::poll(files, 2, -1) < 0) continue;  // EINTR
     if (files[0].revents & POLLIN) {
       signalfd_siginfo info;
-      if (::read(signals_, &info, sizeof(info)) == sizeof(info)) {
+      if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
         if (info.ssi_signo != SIGHUP) return Event::kSignal;
         on_hangup_();
       }
     }
     uint64_t count;
     if (files[1].revents & POLLIN) {
-      if (::read(work_done_, &count, sizeof(count)) == sizeof(count)) return Event::kWorkDone;
+      if (::read(work_done_.get(), &count, sizeof(count)) == sizeof(count)) return Event::kWorkDone;
     }
   }
 }
@@ -104,11 +109,11 @@ StopSignals::Event StopSignals::WaitForEnd(std::chrono::steady_clock::time_point
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0) return Event::kTimeout;
-    pollfd files[] = {{destroyed_, POLLIN, 0}, {signals_, POLLIN, 0}};
+    pollfd files[] = {{destroyed_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
     if (::poll(files, 2, static_cast<int>(left.count())) <= 0) continue;  // EINTR, or over
     if (files[0].revents != 0) return Event::kWorkDone;
     signalfd_siginfo info;
-    if (::read(signals_, &info, sizeof(info)) == sizeof(info) && info.ssi_signo != SIGHUP) {
+    if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info) && info.ssi_signo != SIGHUP) {
       return Event::kSignal;
     }
   }

@@ -24,7 +24,8 @@ class StopSignals {
  public:
   enum class Event { kSignal, kWorkDone, kTimeout };
 
-  // Blocks the signals. Throws std::system_error where the system refuses the thread.
+  // Blocks the signals. Throws std::system_error where the system refuses the thread or a file:
+  // without its files it would be deaf.
   explicit StopSignals(std::function<void()> on_hangup);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -38,14 +39,28 @@ class StopSignals {
   void EndWithin(std::chrono::milliseconds limit, std::function<void(Event)> end);
 
  private:
+  // Closed with it.
+  class File {
+   public:
+    // Throws what errno says where there is none (-1).
+    explicit File(int number);
+    ~File();
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    int get() const { return number_; }
+
+   private:
+    const int number_;
+  };
+
   void Listen();
   // kWorkDone: it is destroyed.
   Event WaitForEnd(std::chrono::steady_clock::time_point deadline) const;
 
   const std::function<void()> on_hangup_;
-  const int work_done_;
-  const int signals_;
-  const int destroyed_;
+  const File work_done_;
+  const File signals_;
+  const File destroyed_;
   Mutex mutex_;
   ConditionVariable changed_;
   bool ends_ REFRAIN_GUARDED_BY(mutex_) = false;

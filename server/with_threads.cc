@@ -11,6 +11,12 @@ absl::Status WithThreads(const std::function<absl::Status()>& start) {
   try {
     return start();
   } catch (const std::system_error& refused) {
+    if (refused.code() == std::errc::too_many_files_open ||
+        refused.code() == std::errc::too_many_files_open_in_system) {
+      return absl::ResourceExhaustedError(
+          Concat("the system refuses a file (", refused.code().message(),
+                 "): ulimit -n, systemd's LimitNOFILE or fs.file-max is too low"));
+    }
     return absl::ResourceExhaustedError(
         Concat("the system refuses a thread (", refused.code().message(),
                "): ulimit -u, systemd's TasksMax, a container's limit of pids or its memory is too "

@@ -123,10 +123,10 @@ bool Listener::WaitUntilNoConnections(Clock::time_point deadline) {
 
 void Listener::ShutDownConnections() { open_.ShutDown(); }
 
-void Listener::Start(int max_connections, ConnectionCounts* counts,
-                     std::function<void(int socket)> take, std::chrono::milliseconds patience) {
-  thread_ = std::thread([this, max_connections, counts, take = std::move(take), patience] {
-    Accept(max_connections, counts, take, patience);
+void Listener::Start(int max_connections, ConnectionCounts* counts, Taking taking,
+                     std::chrono::milliseconds patience) {
+  thread_ = std::thread([this, max_connections, counts, taking = std::move(taking), patience] {
+    Accept(max_connections, counts, taking, patience);
   });
 }
 
@@ -142,8 +142,7 @@ bool Listener::WaitForStop(int most_ms) const {
   return ::poll(&stop, 1, most_ms) > 0;
 }
 
-void Listener::Accept(int max_connections, ConnectionCounts* counts,
-                      const std::function<void(int socket)>& take,
+void Listener::Accept(int max_connections, ConnectionCounts* counts, const Taking& taking,
                       std::chrono::milliseconds patience) {
   const std::chrono::milliseconds look_period = patience / kLooks;
   Clock::time_point looked = Clock::now();
@@ -162,8 +161,11 @@ void Listener::Accept(int max_connections, ConnectionCounts* counts,
       if (files[i].revents == 0) continue;
       const int socket = ::accept4(files[i].fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (socket < 0) {
-        const bool out_of_files = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-        if (out_of_files && WaitForStop(kAcceptPauseMs)) return;
+        const int error = errno;
+        if (!IsShortage(error)) continue;
+        ++counts->accept_errors;
+        if (taking.on_accept_error) taking.on_accept_error(error);
+        if (WaitForStop(kAcceptPauseMs)) return;
         continue;
       }
       if (open_.Full(max_connections)) {
@@ -174,7 +176,7 @@ void Listener::Accept(int max_connections, ConnectionCounts* counts,
       ++counts->accepted;
       Prepare(socket);
       open_.Add(socket, patience);
-      take(socket);
+      taking.take(socket);
     }
   }
 }

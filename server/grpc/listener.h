@@ -29,19 +29,24 @@ namespace refrain::server::rpc {
 // gRPC cancels calls that come while it shuts down, which tells a client not to ask elsewhere: at
 // the end the connections are ended here, before.
 //
-// Open, Start, Stop and the destructor on one thread; `take` is called on the listener's own.
-// Failure: Open says why the address cannot be had; out of files, it waits for some.
+// Open, Start, Stop and the destructor on one thread; the functions of Taking are called on the
+// listener's own.
+// Failure: Open says why the address cannot be had; out of files, it waits for some, and tells.
 class Listener {
  public:
+  struct Taking {
+    std::function<void(int socket)> take;            // owns it; it does not block
+    std::function<void(int error)> on_accept_error;  // IsShortage, at each try; may be empty
+  };
+
   // Connections wait in the kernel until Start. Port 0 = any free one.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(const std::string& host, uint16_t port);
   ~Listener();
 
   uint16_t port() const { return port_; }
-  // `take` owns the socket it is given, which does not block. `counts` outlives the listener. A
-  // client takes each 64 KiB that were written to it, or all, within `patience`, give or take a
-  // seventh.
-  void Start(int max_connections, ConnectionCounts* counts, std::function<void(int socket)> take,
+  // `counts` outlives the listener. A client takes each 64 KiB that were written to it, or all,
+  // within `patience`, give or take a seventh.
+  void Start(int max_connections, ConnectionCounts* counts, Taking taking,
              std::chrono::milliseconds patience = std::chrono::seconds(70));
   // Closes the port; what was taken stays. Idempotent.
   void Stop();
@@ -77,8 +82,8 @@ class Listener {
   };
 
   Listener(std::vector<ListeningSocket> sockets, int stop_event);
-  void Accept(int max_connections, ConnectionCounts* counts,
-              const std::function<void(int socket)>& take, std::chrono::milliseconds patience);
+  void Accept(int max_connections, ConnectionCounts* counts, const Taking& taking,
+              std::chrono::milliseconds patience);
   bool WaitForStop(int most_ms) const;
 
   std::vector<ListeningSocket> sockets_;

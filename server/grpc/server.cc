@@ -137,7 +137,8 @@ class Server::Impl {
         [this](int socket) { HandOver(socket, own_acceptor_.get()); },
         [this, tell = options.on_answers](bool answers) { ShowAnswers(answers, tell); });
     listener_->Start(options.max_connections, connection_counts_.get(),
-                     [this](int socket) { HandOver(socket, acceptor_.get()); });
+                     {.take = [this](int socket) { HandOver(socket, acceptor_.get()); },
+                      .on_accept_error = options.on_accept_error});
     return absl::OkStatus();
   }
 
@@ -283,6 +284,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     impl = std::make_unique<Impl>(options, gate, log);
     return impl->Listen(options);
   });
+  if (absl::IsResourceExhausted(started) || absl::IsInternal(started)) {
+    // The library waits as it ends for every thread that it has asked for, also for one that it did
+    // not get: for ever, and where somebody waits for the reason.
+    [[maybe_unused]] const Impl* const left = impl.release();
+  }
   if (!started.ok()) return started;
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

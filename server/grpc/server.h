@@ -31,6 +31,9 @@ struct ServerOptions {
   std::shared_ptr<UnreadAnswers> unread;             // counts what is generated; null: nobody does
   int max_connections = 10000;                       // at once; more are closed
   std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
+  // Told of errno at each try to accept for which there are no files or no memory, on one thread;
+  // may be empty.
+  std::function<void(int error)> on_accept_error;
   std::chrono::milliseconds handshake_timeout{15'000};  // to the first frame of HTTP/2
   std::chrono::milliseconds idle_timeout{300'000};      // without a call; 0 = none
   // For what clients that are connected when the server ends are about to send.
@@ -69,7 +72,9 @@ struct ServerOptions {
 // it that name is the library's.)
 //
 // One thread starts and stops it, but for the wait. Start fails with UNAVAILABLE when the address
-// cannot be had, with RESOURCE_EXHAUSTED where the system refuses one of its threads.
+// cannot be had, with RESOURCE_EXHAUSTED where the system refuses one of its threads, or memory,
+// and with INTERNAL where gRPC does not start. After these two the process has to end by _exit:
+// what gRPC has begun goes on, with `gate`, `log` and the options' functions.
 class Server {
  public:
   // `gate` and `log` outlive it.

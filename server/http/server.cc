@@ -210,6 +210,10 @@ asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
         continue;
       }
       if (!acceptor->is_open()) co_return;
+      if (IsShortage(error.value())) {
+        ++options.connection_counts->accept_errors;
+        if (options.on_accept_error) options.on_accept_error(error.value());
+      }
       pause.expires_after(kAcceptPause);
       co_await pause.async_wait(kAwait);
     } catch (const std::bad_alloc&) {

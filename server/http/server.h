@@ -28,6 +28,9 @@ struct ServerOptions {
   size_t bodies_bytes = 256 << 20;  // of all that are being read or kept, small ones apart
   int max_connections = 10000;
   std::shared_ptr<ConnectionCounts> connection_counts = std::make_shared<ConnectionCounts>();
+  // Told of errno at each try to accept for which there are no files or no memory, on one thread;
+  // may be empty.
+  std::function<void(int error)> on_accept_error;
   // Where there are as many connections as may be, one that has waited this long for a request
   // gives up its place for another: who has connected just now is about to send.
   std::chrono::milliseconds place_kept{1'000};

@@ -80,6 +80,9 @@ void Metrics::DescribeConnections(FamilyList* families) const {
   families->Counter("refrain_connections_evicted_total",
                     "Idle connections ended for others: as many as may be are open.",
                     samples(&ConnectionCounts::evicted));
+  families->Counter("refrain_accept_errors_total",
+                    "Tries to accept a connection that failed: no files or no memory. It waits.",
+                    samples(&ConnectionCounts::accept_errors));
 }
 
 }  // namespace refrain::server::metrics

@@ -447,5 +447,21 @@ TEST(Help, NamesEveryKey) {
   }
 }
 
+TEST(Config, TheTwoFrontEndsHaveAddressesOfTheirOwn) {
+  const auto load = [](const char* http, const char* grpc) {
+    return Parse({"--model", "m", "--listen", http, "--grpc-listen", grpc}).status();
+  };
+  for (const char* address : {"127.0.0.1:8000", "[::1]:8000"}) {
+    const std::string error(load(address, address).message());
+    for (const char* part : {"server.http_listen", "server.grpc_listen", address}) {
+      EXPECT_NE(error.find(part), std::string::npos) << error;
+    }
+  }
+  EXPECT_FALSE(load("127.0.0.1:8000", "127.0.0.1:08000").ok()) << "another spelling";
+  EXPECT_TRUE(load("127.0.0.1:8000", "127.0.0.2:8000").ok());
+  EXPECT_TRUE(load("127.0.0.1:8000", "127.0.0.1:8001").ok());
+  EXPECT_TRUE(load("127.0.0.1:0", "127.0.0.1:0").ok()) << "any free port each";
+}
+
 }  // namespace
 }  // namespace refrain::server

@@ -97,6 +97,13 @@ class DaemonProcess {
     sizes >> pages;
     SetMostAddresses(pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + bytes);
   }
+  // It gets no number from `files` on for what it opens from now on.
+  void LimitOpenFiles(rlim_t files) {
+    rlimit limit{};
+    if (::prlimit(pid_, RLIMIT_NOFILE, nullptr, &limit) != 0) std::abort();
+    limit.rlim_cur = files;
+    if (::prlimit(pid_, RLIMIT_NOFILE, &limit, nullptr) != 0) std::abort();
+  }
   void LiftAddressLimit() { SetMostAddresses(RLIM_INFINITY); }
 
   bool WaitForOutput(const std::string& text) {
@@ -120,6 +127,9 @@ class DaemonProcess {
     }
     return -1;
   }
+
+  // Wait has seen it end, by an exit or by a signal.
+  bool has_ended() const { return pid_ < 0; }
 
   uint16_t Port() { return PortBehind("listening http=127.0.0.1:"); }
   uint16_t GrpcPort() { return PortBehind(" grpc=127.0.0.1:"); }

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -68,15 +70,80 @@ TEST(DaemonSurroundings, TurnsConnectionsAwayBeforeItRunsOutOfFiles) {
   }
 }
 
-// They take more than there are.
-TEST(DaemonSurroundings, FailsWhereItsThreadsCannotHaveTheirFiles) {
+// As a supervisor with a small soft limit leaves it: the files that it hears signals by are among
+// those that need more.
+TEST(DaemonSurroundings, HearsSignalsWhereTheSoftLimitOfFilesLeavesOne) {
 #ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
   GTEST_SKIP() << "UBSan looks at objects through a pipe, for which no file is left";
 #endif
-  DaemonProcess daemon(DaemonArguments("fake", {"--set", "server.io_threads=64"}),
-                       {.open_files = rlimit{.rlim_cur = 100, .rlim_max = 100}});
-  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << daemon.output();
-  EXPECT_NE(daemon.output().find("Too many open files"), std::string::npos) << daemon.output();
+  DaemonProcess daemon(DaemonArguments("fake"),
+                       {.open_files = rlimit{.rlim_cur = 4, .rlim_max = 1024}});
+  ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+}
+
+// As where other processes use up the system's. Who connects waits.
+TEST(DaemonSurroundings, SaysOnceThatItCannotAcceptAndCountsIt) {
+  constexpr rlim_t kFiles = 512;
+  DaemonProcess daemon(DaemonArguments("fake", {"--grpc-listen", "127.0.0.1:0"}),
+                       {.open_files = rlimit{kFiles, kFiles}});
+  const uint16_t port = daemon.Port();
+  const uint16_t grpc_port = daemon.GrpcPort();
+  ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  daemon.LimitOpenFiles(3);
+  RawClient waits(port);
+  const RawClient waits_for_grpc(grpc_port);
+  const std::string said = "none can be accepted front_end=";
+  const std::string why = " error=\"Too many open files\"";
+  EXPECT_TRUE(daemon.WaitForOutput(said + "http" + why)) << daemon.output();
+  EXPECT_TRUE(daemon.WaitForOutput(said + "grpc" + why)) << daemon.output();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // of several tries
+  daemon.LimitOpenFiles(kFiles);
+  waits.Send(GetRequest("/metrics"));
+  const std::string page = waits.ReadResponse().body;
+  for (const std::string front_end : {"http", "grpc"}) {
+    const std::string name = "refrain_accept_errors_total{front_end=\"" + front_end + "\"} ";
+    const size_t at = page.find(name);
+    ASSERT_NE(at, std::string::npos) << page;
+    EXPECT_GT(std::stoi(page.substr(at + name.size())), 1) << front_end;
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
+  for (const std::string front_end : {"http", "grpc"}) {
+    const size_t first = daemon.output().find(said + front_end);
+    EXPECT_EQ(daemon.output().find(said + front_end, first + 1), std::string::npos);
+  }
+}
+
+// With a few files less it would serve nobody, with many less gRPC would abort.
+TEST(DaemonSurroundings, RefusesAStartWithFewerFilesThanServingTakes) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "UBSan looks at objects through a pipe, for which no file is left";
+#endif
+  struct Case {
+    std::vector<std::string> more;
+    rlim_t needed;
+  };
+  const Case cases[] = {
+      {{}, 71}, {{"--grpc-listen", "127.0.0.1:0"}, 72}, {{"--set", "server.io_threads=64"}, 257}};
+  for (const auto& [more, needed] : cases) {
+    for (const rlim_t files : {rlim_t{16}, rlim_t{40}, needed - 1}) {
+      DaemonProcess daemon(DaemonArguments("fake", more), {.open_files = rlimit{files, files}});
+      EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kFailed)) << files << daemon.output();
+      for (const std::string& part :
+           {std::string("ulimit -n"), std::to_string(files), std::to_string(needed)}) {
+        EXPECT_NE(daemon.output().find(part), std::string::npos) << part << daemon.output();
+      }
+    }
+    DaemonProcess daemon(DaemonArguments("fake", more), {.open_files = rlimit{needed, needed}});
+    RawClient client(daemon.Port());
+    client.Send(GetRequest("/live"));
+    EXPECT_EQ(client.ReadResponse().status, 200) << needed << daemon.output();
+    EXPECT_TRUE(daemon.WaitForOutput(" ready ")) << needed << daemon.output();
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << needed << daemon.output();
+  }
 }
 
 // As ulimit -u, systemd's TasksMax or a container's limit of pids would: here the addresses end

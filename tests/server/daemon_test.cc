@@ -89,6 +89,32 @@ TEST(Daemon, CheckConfigTouchesNoRequestLog) {
   ::unlink(socket_path.c_str());
 }
 
+// What every start refuses, it refuses too.
+TEST(Daemon, CheckConfigReadsTheChatTemplate) {
+  TemporaryDirectory folder;
+  const auto check = [](const std::string& path) {
+    return DaemonProcess(
+        {"--model", "m", "--check-config", "--set", "model.chat_template_file=" + path});
+  };
+  const std::string path = folder.path() + "/chat.jinja";
+  for (const std::string& source :
+       {std::string(), std::string("{% for m in messages %}\n{% include m.role %}{% endfor %}"),
+        std::string("chatml")}) {
+    std::ofstream(path) << source;
+    DaemonProcess bad = check(path);
+    EXPECT_EQ(bad.Wait(), StatusOf(ExitStatus::kBadUsage)) << source;
+    for (const std::string& part : {std::string("model.chat_template_file"), path}) {
+      EXPECT_NE(bad.output().find(part), std::string::npos) << bad.output();
+    }
+  }
+  DaemonProcess none = check(folder.path() + "/none");
+  EXPECT_EQ(none.Wait(), StatusOf(ExitStatus::kBadUsage));
+  EXPECT_NE(none.output().find(folder.path() + "/none"), std::string::npos) << none.output();
+  std::ofstream(path) << "{% for m in messages %}{{ bos_token + m.content }}{% endfor %}";
+  DaemonProcess good = check(path);
+  EXPECT_EQ(good.Wait(), StatusOf(ExitStatus::kOk)) << good.output();
+}
+
 TEST(Daemon, ListensBeforeTheModelIsLoaded) {
   DaemonProcess daemon(DaemonArguments("slow"));
   const uint16_t port = daemon.Port();

@@ -127,6 +127,37 @@ TEST(GrpcOnlyDaemon, SaysWhichLimitsThereAreWhereTheSystemRefusesAThread) {
   EXPECT_GT(threads, 12) << "the limit has no effect";
 }
 
+// With the usual stacks the addresses may also end between the rehearsal and gRPC's own threads,
+// for which the library would wait as it ends. It depends on other things, too, which start that
+// is.
+TEST(GrpcOnlyDaemon, EndsAStartThatAddressesDoNotSufficeFor) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+#endif
+  using Clock = std::chrono::steady_clock;
+  constexpr rlim_t kStackBytes = rlim_t{8} << 20;
+  constexpr auto kTime = std::chrono::seconds(20);
+  constexpr auto kPatience = std::chrono::seconds(60);  // StartLibraryThreads takes up to 20 s
+  int refused = 0;
+  const Clock::time_point begin = Clock::now();
+  for (rlim_t mib = 224; mib < 640 && Clock::now() < begin + kTime; mib += 16) {
+    const rlim_t addresses = mib << 20;
+    DaemonProcess daemon(Arguments(), {.stack_bytes = rlimit{kStackBytes, kStackBytes},
+                                       .address_bytes = rlimit{addresses, addresses}});
+    if (daemon.WaitForOutput(" ready ")) continue;
+    int status = daemon.Wait();
+    for (const auto sent = Clock::now(); !daemon.has_ended() && Clock::now() < sent + kPatience;) {
+      status = daemon.Wait();
+    }
+    ASSERT_TRUE(daemon.has_ended()) << mib << " MiB: " << daemon.output();
+    ++refused;
+    if (status < 0) continue;  // gRPC aborts where it gets no memory
+    EXPECT_EQ(status, static_cast<int>(ExitStatus::kFailed)) << mib << daemon.output();
+    EXPECT_NE(daemon.output().find("ulimit"), std::string::npos) << mib << daemon.output();
+  }
+  EXPECT_GT(refused, 0) << "the limit has no effect";
+}
+
 // gRPC starts threads when there is much to do, and what it gives to one that it was refused is
 // never done, also when threads can be had again.
 TEST(GrpcOnlyDaemon, NeedsNoThreadThatItHasNotGotAtTheStart) {

@@ -1,10 +1,12 @@
 #include "server/stop_signals.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <system_error>
 #include <thread>
 
 namespace refrain::server {
@@ -40,6 +42,29 @@ TEST(StopSignalsTest, AnEndThatIsSoonOverIsLeftAlone) {
     signals.EndWithin(50ms, [](StopSignals::Event) { ADD_FAILURE(); });
   }
   std::this_thread::sleep_for(100ms);
+}
+
+// Which would be deaf.
+TEST(StopSignalsTest, IsNotMadeWithoutItsFiles) {
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int next = ::dup(0);
+  ASSERT_GE(next, 0);
+  ::close(next);
+  for (int left = 0; left < 3; ++left) {
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(next + left), .rlim_max = usual.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    try {
+      StopSignals signals([] {});
+      ADD_FAILURE() << left;
+    } catch (const std::system_error& refused) {
+      EXPECT_EQ(refused.code(), std::errc::too_many_files_open) << left;
+    }
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  StopSignals signals([] {});
+  signals.NotifyWorkDone();
+  EXPECT_EQ(signals.Wait(), StopSignals::Event::kWorkDone);
 }
 
 }  // namespace

@@ -334,6 +334,8 @@ ALERT_SERIES = {
     "RefrainRefusesConnections": ({"refrain_connections_refused_total": "7x20",
                                    "refrain_connections_evicted_total": "0+1x20"},
                                   {"refrain_connections_refused_total": "7x20"}),
+    "RefrainCannotAccept": ({'refrain_accept_errors_total{front_end="grpc"}': "0+9x20"},
+                            {'refrain_accept_errors_total{front_end="grpc"}': "9x20"}),
     "RefrainCutsUnreadAnswers": ({"refrain_unread_answers_cut_total": "0+1x20"},
                                  {"refrain_unread_answers_cut_total": "3x20"}),
     "RefrainQueueGrows": ({"vllm:num_requests_waiting": "1+2x20"},

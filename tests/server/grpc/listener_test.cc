@@ -6,9 +6,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <mutex>
@@ -66,8 +68,10 @@ class ListenerTest : public ::testing::Test {
     auto listener = Listener::Open("127.0.0.1", 0);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
-    listener_->Start(
-        max_connections, &counts_, [this](int socket) { taker_.Take(socket); }, patience);
+    listener_->Start(max_connections, &counts_,
+                     {.take = [this](int socket) { taker_.Take(socket); },
+                      .on_accept_error = [this](int error) { accept_error_ = error; }},
+                     patience);
   }
   // Of the last that was taken: writes what it takes without waiting. False when it has ended.
   bool Fill() {
@@ -87,6 +91,7 @@ class ListenerTest : public ::testing::Test {
   // They outlive the thread that calls them.
   Taker taker_;
   ConnectionCounts counts_;
+  std::atomic<int> accept_error_{0};
   std::unique_ptr<Listener> listener_;
 };
 
@@ -101,6 +106,34 @@ TEST_F(ListenerTest, ClosesAConnectionBeyondTheBoundAndKeepsTheOthers) {
   EXPECT_EQ(counts_.refused, 1);
   EXPECT_FALSE(first.ReadEnd(50ms));
   EXPECT_FALSE(second.ReadEnd(50ms));
+}
+
+TEST_F(ListenerTest, TellsThatThereAreNoFilesAndTakesTheConnectionOnceThereAre) {
+  Start(2);
+  RawClient first(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_GE(socket, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(listener_->port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int lowest = ::dup(socket);
+  ::close(lowest);
+  const rlimit none_left{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  EXPECT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const auto deadline = std::chrono::steady_clock::now() + 10s;
+  while (counts_.accept_errors < 2 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_GE(counts_.accept_errors, 2);
+  EXPECT_EQ(accept_error_, EMFILE);
+  EXPECT_TRUE(taker_.WaitForTaken(2));
+  ::close(socket);
 }
 
 // Nagle's algorithm would hold a token back until the one before is acknowledged.
@@ -168,7 +201,7 @@ TEST_F(ListenerTest, ConnectionsWaitUntilItStarts) {
   ASSERT_TRUE(listener.ok()) << listener.status();
   RawClient early((*listener)->port());
   EXPECT_FALSE(early.ReadEnd(50ms));
-  (*listener)->Start(8, &counts_, [this](int socket) { taker_.Take(socket); });
+  (*listener)->Start(8, &counts_, {.take = [this](int socket) { taker_.Take(socket); }});
   EXPECT_TRUE(taker_.WaitForTaken(1));
 }
 
@@ -177,7 +210,7 @@ TEST_F(ListenerTest, ListensAtEveryAddressOfAName) {
   ASSERT_TRUE(listener.ok()) << listener.status();
   const auto addresses = AddressesOf("localhost");
   ASSERT_TRUE(addresses.ok()) << addresses.status();
-  (*listener)->Start(8, &counts_, [this](int socket) { taker_.Take(socket); });
+  (*listener)->Start(8, &counts_, {.take = [this](int socket) { taker_.Take(socket); }});
   int connected = 0;
   for (SocketAddress address : *addresses) {
     const int socket = ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -486,11 +486,13 @@ TEST_F(MetricsTest, TellsWhatBecameOfConnections) {
   metrics_.http_connections()->refused = 2;
   metrics_.http_connections()->evicted = 3;
   metrics_.grpc_connections()->refused = 1;
+  metrics_.grpc_connections()->accept_errors = 4;
   EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"http\"}"), "5");
   EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"http\"}"), "2");
   EXPECT_EQ(Value("refrain_connections_evicted_total{front_end=\"http\"}"), "3");
   EXPECT_EQ(Value("refrain_connections_accepted_total{front_end=\"grpc\"}"), "0");
   EXPECT_EQ(Value("refrain_connections_refused_total{front_end=\"grpc\"}"), "1");
+  EXPECT_EQ(Value("refrain_accept_errors_total{front_end=\"grpc\"}"), "4");
 }
 
 TEST_F(MetricsTest, TellsWhatWaitsToBeRead) {

@@ -1,0 +1,15 @@
+#include "server/accept_warning.h"
+
+#include <system_error>
+
+namespace refrain::server {
+
+void AcceptWarning::Note(int error) {
+  const auto now = std::chrono::steady_clock::now();
+  if (told_.has_value() && now - *told_ < period_) return;
+  told_ = now;
+  log_->Warn("connections wait, none can be accepted",
+             {{"front_end", front_end_}, {"error", std::generic_category().message(error)}});
+}
+
+}  // namespace refrain::server
