@@ -36,6 +36,7 @@ LoopOptions LoopOptionsOf(const EngineOptions& options, const EngineParts& parts
                         .policy = options.policy},
           .window_tokens = parts.window_tokens,
           .isolate_tenants = options.kv_cache.isolation == "api_key",
+          .stall_s = options.stall_s,
           .planner = parts.planner};
 }
 

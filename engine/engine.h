@@ -141,7 +141,8 @@ class Engine {
   virtual WaitingEnded EndWaiting(std::span<const std::string> tenants, const absl::Status& reason,
                                   std::chrono::steady_clock::time_point deadline) = 0;
 
-  // OK while the engine loop lives; the reason once it is dead.
+  // OK while the engine loop lives and gets on. UNAVAILABLE, which may pass: it has had something
+  // to do and not finished a step for EngineOptions::stall_s. Else the reason why it is dead.
   virtual absl::Status health() const = 0;
 
   // Refuses new requests from now on, waits until the running ones have finished or `deadline` has

@@ -59,7 +59,8 @@ EngineLoop::EngineLoop(const EngineLoopParts& parts, const LoopOptions& options)
       prefix_keys_(options.scheduler.chunk_tokens),
       builder_(parts.cache, options.window_tokens),
       observer_(parts.observer, parts.clock, options.scheduler.chunk_tokens),
-      fresh_seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()) {
+      fresh_seeds_((uint64_t{std::random_device{}()} << 32) | std::random_device{}()),
+      watch_(parts.clock, options.stall_s) {
   snapshot_.limits = options.scheduler;
   PublishStats();
 }
@@ -78,12 +79,15 @@ void EngineLoop::Run() {
   FinishAll(absl::CancelledError("the engine has stopped"));
   FlushChanged();
   PublishStats();
+  watch_.Rests();
 }
 
 RequestQueue::Items EngineLoop::Sleep() {
   PagesAhead* const pages = parts_.pages_ahead;
   if (pages != nullptr) pages->EngineIsIdle(parts_.cache->stats().touched_chunks);
-  return parts_.queue->WaitAndTake();
+  RequestQueue::Items items = parts_.queue->WaitAndTake();
+  watch_.Works();
+  return items;
 }
 
 void EngineLoop::TouchAhead() {
@@ -94,6 +98,7 @@ void EngineLoop::TouchAhead() {
 }
 
 bool EngineLoop::Turn() {
+  watch_.Works();
   const Clock::TimePoint begin = parts_.clock->Now();
   runner_seconds_ = 0;
   TakeIn(parts_.queue->Take());
@@ -110,7 +115,12 @@ bool EngineLoop::Turn() {
     observer_.TurnEnds(turn_seconds, runner_seconds_, planning_seconds_);
   }
   PublishStats();
-  return HasWork();
+  if (!HasWork()) {
+    watch_.Rests();
+    return false;
+  }
+  watch_.Works();
+  return true;
 }
 
 EngineStats EngineLoop::stats() const {
@@ -122,11 +132,6 @@ EngineStats EngineLoop::stats() const {
   stats.waiting_sequences += waiting;
   stats.until_idle_s = until_idle_s;
   return stats;
-}
-
-absl::Status EngineLoop::health() const {
-  MutexLock lock(shared_mutex_);
-  return health_;
 }
 
 // --- requests come and go ---
@@ -148,7 +153,7 @@ void EngineLoop::Accept(std::unique_ptr<EncodedRequest> encoded) {
     encoded->End(absl::CancelledError("the request was cancelled"));
     return;
   }
-  if (absl::Status status = health(); !status.ok()) {
+  if (absl::Status status = DeathReason(); !status.ok()) {
     encoded->End(std::move(status));
     return;
   }
@@ -228,19 +233,6 @@ void EngineLoop::RememberPrompt(const SequenceState& sequence) {
   if (parts_.cache->options().prefix_cache) seen_.Add(sequence.request->prompt_keys().whole());
   const Request& request = sequence.request->request();
   if (request.keep_cached) parts_.cache->Retain(sequence.id, request.tenant);
-}
-
-void EngineLoop::FinishAll(const absl::Status& status) {
-  for (const auto& [number, request] : requests_) {
-    if (!request->finished()) FinishRequest(request.get(), status);
-  }
-}
-
-void EngineLoop::Die(absl::Status status) {
-  parts_.ledger->Close(absl::UnavailableError("the engine is dead; the log says why"));
-  FinishAll(status);
-  MutexLock lock(shared_mutex_);
-  if (health_.ok()) health_ = std::move(status);
 }
 
 void EngineLoop::FlushChanged() {

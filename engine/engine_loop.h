@@ -15,6 +15,7 @@
 #include "engine/clock.h"
 #include "engine/deadline_list.h"
 #include "engine/engine.h"
+#include "engine/engine_loop_parts.h"
 #include "engine/fair_shares.h"
 #include "engine/loop_observer.h"
 #include "engine/memory_backoff.h"
@@ -30,31 +31,12 @@
 #include "engine/tenant_end.h"
 #include "engine/text/tokenizer.h"
 #include "engine/turn_memory.h"
+#include "engine/turn_watch.h"
 #include "engine/waiting_counts.h"
 #include "engine/waiting_lines.h"
 #include "kvcache/cache_manager.h"
 
 namespace refrain::engine {
-
-struct LoopOptions {
-  SchedulerLimits scheduler;
-  int32_t window_tokens = 0;     // the model's sliding window, 0 = none
-  bool isolate_tenants = false;  // kv_cache.isolation = api_key
-  PlanFunction planner = &Plan;
-};
-
-// What the loop works on; all outlive it.
-struct EngineLoopParts {
-  ModelRunner* runner = nullptr;
-  kvcache::CacheManager* cache = nullptr;
-  const Tokenizer* tokenizer = nullptr;  // for the bytes that stop strings are matched on
-  RequestQueue* queue = nullptr;
-  AdmissionLedger* ledger = nullptr;
-  const Clock* clock = nullptr;
-  TurnMemory* turns = nullptr;         // remembers what conversations were answered; may be null
-  EngineObserver* observer = nullptr;  // is told what happens; may be null
-  PagesAhead* pages_ahead = nullptr;   // is told what will be needed; may be null
-};
 
 // The engine thread: the single writer of scheduler and cache.
 //
@@ -71,7 +53,9 @@ struct EngineLoopParts {
 //
 // Turn and Run: one thread. stats and health: any thread. Failure: a step that lacks memory on the
 // device runs again as smaller ones; one that fails otherwise, or is the smallest, finishes its
-// requests with its status; at INTERNAL, a broken device, all are finished and health says so.
+// requests with its status; at INTERNAL, a broken device, all are finished and health says so, for
+// good. It also says so of a turn that does not end, until it does (TurnWatch); nothing is refused
+// for that.
 class EngineLoop {
  public:
   // Before each plan so many waiting sequences are matched again if that is out of date: the first
@@ -89,7 +73,7 @@ class EngineLoop {
   bool Turn();
 
   EngineStats stats() const;
-  absl::Status health() const;
+  absl::Status health() const;  // as Engine::health
   // On the loop's thread: sequences that wait for another's chunks, requests with a deadline ahead.
   size_t held_sequences() const { return pending_.held_count(); }
   size_t deadlines() const { return deadlines_.size(); }
@@ -174,6 +158,7 @@ class EngineLoop {
                      std::optional<int32_t> kept_tokens = std::nullopt);
   void FinishAll(const absl::Status& status);
   void Die(absl::Status status);
+  absl::Status DeathReason() const;  // OK while it lives, stalled or not
 
   void Wait(const std::shared_ptr<SequenceState>& sequence);
   void RemoveWaiting(SequenceId id);
@@ -210,9 +195,10 @@ class EngineLoop {
   std::mt19937_64 fresh_seeds_;
   EngineStats stats_;  // the engine thread's own
 
+  TurnWatch watch_;
   mutable Mutex shared_mutex_;
   EngineStats shared_stats_ REFRAIN_GUARDED_BY(shared_mutex_);
-  absl::Status health_ REFRAIN_GUARDED_BY(shared_mutex_);
+  absl::Status death_ REFRAIN_GUARDED_BY(shared_mutex_);
 };
 
 }  // namespace refrain::engine

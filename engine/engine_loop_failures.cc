@@ -93,4 +93,27 @@ void EngineLoop::BreakDeadlock() {
                     " tokens of the KV cache that are not pinned")));
 }
 
+void EngineLoop::FinishAll(const absl::Status& status) {
+  for (const auto& [number, request] : requests_) {
+    if (!request->finished()) FinishRequest(request.get(), status);
+  }
+}
+
+void EngineLoop::Die(absl::Status status) {
+  parts_.ledger->Close(absl::UnavailableError("the engine is dead; the log says why"));
+  FinishAll(status);
+  MutexLock lock(shared_mutex_);
+  if (death_.ok()) death_ = std::move(status);
+}
+
+absl::Status EngineLoop::DeathReason() const {
+  MutexLock lock(shared_mutex_);
+  return death_;
+}
+
+absl::Status EngineLoop::health() const {
+  absl::Status death = DeathReason();
+  return death.ok() ? watch_.status() : death;
+}
+
 }  // namespace refrain::engine

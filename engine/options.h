@@ -74,6 +74,7 @@ struct EngineOptions {
   Policy policy = Policy::kFcfs;
   bool reproducible = false;
   AttentionModeOption attention_mode = AttentionModeOption::kTwoPhase;
+  double stall_s = 300;  // without a finished step until it counts as stalled; 0 = never
   int32_t encode_threads = 1;
   EngineObserver* observer = nullptr;  // is told what happens; outlives the engine; may be null
 };

@@ -336,6 +336,7 @@ engine::EngineOptions Config::EngineOptions() const {
                    : policy == "priority"     ? engine::Policy::kPriority
                                               : engine::Policy::kFcfs;
   options.reproducible = on("engine.reproducible");
+  options.stall_s = seconds("engine.stall_s");
   options.attention_mode = text("attention.mode") == "paged"
                                ? engine::AttentionModeOption::kPaged
                                : engine::AttentionModeOption::kTwoPhase;

@@ -99,6 +99,9 @@ constexpr std::array kKeys = {
     OnOff("engine.reproducible", "off",
           "a request's tokens do not depend on what else runs; costs speed, and what was generated "
           "for earlier turns is encoded again, so that the cache may not have it"),
+    Seconds("engine.stall_s", "300", 1e6,
+            "seconds with work and without a finished step after which the engine counts as "
+            "stalled (/health); 0 = never"),
     NotYet(Choice("engine.context_overflow", "reject",
                   "reject truncate_oldest_half truncate_oldest_turns",
                   "what happens to a prompt that is too long")),

@@ -24,6 +24,7 @@
 #include "server/debug/debug_endpoints.h"
 #include "server/grpc/server.h"
 #include "server/guards.h"
+#include "server/health_log.h"
 #include "server/http/server.h"
 #include "server/log.h"
 #include "server/metrics/metrics.h"
@@ -53,6 +54,7 @@ constexpr std::chrono::milliseconds kMostEnd{10'000};
 // For the engine thread, at a reload: no other signal is heard meanwhile.
 constexpr std::chrono::milliseconds kMostWait{5000};
 constexpr std::chrono::milliseconds kNoticePeriod{10};  // of looking whether it is over
+constexpr std::chrono::milliseconds kHealthPeriod{1000};
 
 // Rounded up: 0 says that there is no limit, or no ping.
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -219,7 +221,10 @@ class Daemon {
                         {"kv_capacity_tokens", engine->stats().kv_capacity_tokens},
                         {"load_ms", static_cast<int64_t>(load_ms)}});
     TellServiceManager("READY=1");
-    signals_->Wait();
+    HealthLog health(&log_);
+    do {
+      health.Look(engine->health());
+    } while (signals_->Wait(kHealthPeriod) == StopSignals::Event::kTimeout);
     return Drain(engine.get());
   }
 

@@ -43,10 +43,12 @@ bool IsSameFile(int a, int b) {
   return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && IsSameFile(of_a, of_b);
 }
 
-// The one of standard output and error that is the socket `found`, as /dev/stdout is where
-// systemd's journal reads it. Sockets cannot be opened.
-std::optional<int> FindStandardSocket(const struct stat& found) {
-  if (!S_ISSOCK(found.st_mode)) return std::nullopt;
+// The one of standard output and error that is the socket or file `found`, as /dev/stdout is where
+// systemd's journal reads it. Sockets cannot be opened. A file that is opened anew has a position
+// of its own: what goes to the standard one would be written over what was appended. Pipes have no
+// positions, and are opened so that they never block, which who else has them would see.
+std::optional<int> FindStandardFile(const struct stat& found) {
+  if (!S_ISSOCK(found.st_mode) && !S_ISREG(found.st_mode)) return std::nullopt;
   for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat standard {};
     if (::fstat(file, &standard) == 0 && IsSameFile(standard, found)) return file;
@@ -57,7 +59,7 @@ std::optional<int> FindStandardSocket(const struct stat& found) {
 absl::StatusOr<int> OpenFile(const std::string& path) {
   struct stat found {};
   std::optional<int> standard;
-  if (::stat(path.c_str(), &found) == 0) standard = FindStandardSocket(found);
+  if (::stat(path.c_str(), &found) == 0) standard = FindStandardFile(found);
   // A pipe is opened at once, or not at all where nobody reads it.
   const int file =
       standard.has_value()
@@ -121,7 +123,7 @@ absl::Status RequestLog::Check(const std::string& path) {
   struct stat found {};
   if (::stat(path.c_str(), &found) == 0) {
     if (S_ISDIR(found.st_mode)) return CannotOpen(path, EISDIR);
-    if (FindStandardSocket(found).has_value()) return absl::OkStatus();
+    if (FindStandardFile(found).has_value()) return absl::OkStatus();
     if (S_ISSOCK(found.st_mode)) return CannotOpen(path, ENXIO);
     return ::access(path.c_str(), W_OK) == 0 ? absl::OkStatus() : CannotOpen(path, errno);
   }

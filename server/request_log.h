@@ -30,9 +30,10 @@ class RequestLog {
  public:
   static constexpr size_t kMaxWaitingBytes = 16 << 20;
 
-  // Appends to the file, made readable by its owner alone where it did not exist; /dev/stdout and
-  // /dev/stderr may be sockets, which others cannot. UNAVAILABLE says why it cannot,
-  // RESOURCE_EXHAUSTED that the system refuses the thread.
+  // Appends to the file, made readable by its owner alone where it did not exist; what is standard
+  // output or error goes on where that stands. /dev/stdout and /dev/stderr may be sockets, which
+  // others cannot. UNAVAILABLE says why it cannot, RESOURCE_EXHAUSTED that the system refuses the
+  // thread.
   static absl::StatusOr<std::unique_ptr<RequestLog>> Open(std::string path);
   // Whether Open would, as far as can be told without making the file: UNAVAILABLE says why not.
   static absl::Status Check(const std::string& path);

@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -65,10 +66,19 @@ StopSignals::~StopSignals() {
 
 void StopSignals::NotifyWorkDone() { Notify(work_done_.get()); }
 
-StopSignals::Event StopSignals::Wait() {
+StopSignals::Event StopSignals::Wait(std::optional<std::chrono::milliseconds> limit) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + limit.value_or(std::chrono::milliseconds(0));
   for (;;) {
+    int left_ms = -1;
+    if (limit.has_value()) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+      left_ms = std::max(0, static_cast<int>(left.count()));
+    }
     pollfd files[] = {{signals_.get(), POLLIN, 0}, {work_done_.get(), POLLIN, 0}};
-    if (::poll(files, 2, -1) < 0) continue;  // EINTR
+    const int ready = ::poll(files, 2, left_ms);
+    if (ready == 0) return Event::kTimeout;
+    if (ready < 0) continue;  // EINTR
     if (files[0].revents & POLLIN) {
       signalfd_siginfo info;
       if (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {

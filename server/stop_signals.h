@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "engine/annotated_mutex.h"
@@ -32,7 +33,8 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   void NotifyWorkDone();
-  Event Wait();
+  // Without a limit there is no kTimeout.
+  Event Wait(std::optional<std::chrono::milliseconds> limit = std::nullopt);
   // From now on another SIGTERM or SIGINT, or that `limit` has passed before this is destroyed,
   // calls `end` with kSignal or kTimeout, once, on the other thread: it ends the process. Once, and
   // behind it no Wait.

@@ -43,7 +43,8 @@ std::string Metrics::Page(const ShownKeys& shown) const {
                  {{1, {{"version", options_.version}}}});
   families.Gauge("refrain_model_loaded", "1 once the model is loaded, 0 while it loads.",
                  engine != nullptr ? 1 : 0);
-  families.Gauge("refrain_engine_healthy", "1 while the engine lives, 0 while loading or dead.",
+  families.Gauge("refrain_engine_healthy",
+                 "1 while the engine gets on, 0 while loading, stalled or dead.",
                  engine != nullptr && engine->health().ok() ? 1 : 0);
   families.Counter(
       "refrain_request_log_dropped_lines_total",

@@ -333,7 +333,9 @@ std::unique_ptr<http::Reply> Service::Health() const {
   const absl::StatusOr<engine::Engine*> engine = LoadedEngine();
   if (!engine.ok()) return MakeErrorReply(engine.status());
   if (const absl::Status health = (*engine)->health(); !health.ok()) {
-    return MakeErrorReply(absl::UnavailableError("the engine has stopped"));
+    // What one died of is for the log.
+    return MakeErrorReply(
+        absl::IsUnavailable(health) ? health : absl::UnavailableError("the engine has stopped"));
   }
   if (!grpc_answers_) {
     return MakeErrorReply(absl::UnavailableError("gRPC calls are not answered any more"));

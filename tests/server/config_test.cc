@@ -137,6 +137,7 @@ TEST(Config, DefaultsAreThoseOfTheEngine) {
   EXPECT_EQ(from_config.limits.queued_tokens, own.limits.queued_tokens);
   EXPECT_EQ(from_config.limits.request_timeout_s, own.limits.request_timeout_s);
   EXPECT_EQ(from_config.limits.n, own.limits.n);
+  EXPECT_EQ(from_config.stall_s, own.stall_s);
 }
 
 TEST(Config, HandsValuesToTheEngine) {
@@ -146,7 +147,8 @@ TEST(Config, HandsValuesToTheEngine) {
     "model": {"path": "/m", "served_name": "x", "second_copy": "off",
               "chat_template_file": "/t", "reasoning": "off",
               "sampling_defaults": "openai"},
-    "engine": {"max_sequences": 3, "policy": "priority", "reproducible": true},
+    "engine": {"max_sequences": 3, "policy": "priority", "reproducible": true,
+               "stall_s": 2.5},
     "attention": {"mode": "paged"},
     "kv_cache": {"memory_bytes": "2GiB", "chunk_tokens": 32, "prefix_cache": "off"},
     "limits": {"request_timeout_s": 1.5}
@@ -163,6 +165,7 @@ TEST(Config, HandsValuesToTheEngine) {
   EXPECT_EQ(options.max_sequences, 3);
   EXPECT_EQ(options.policy, engine::Policy::kPriority);
   EXPECT_TRUE(options.reproducible);
+  EXPECT_EQ(options.stall_s, 2.5);
   EXPECT_EQ(options.attention_mode, engine::AttentionModeOption::kPaged);
   EXPECT_EQ(options.kv_cache.memory_bytes, int64_t{2} << 30);
   EXPECT_EQ(options.kv_cache.chunk_tokens, 32);

@@ -127,6 +127,37 @@ TEST(Daemon, ListensBeforeTheModelIsLoaded) {
   EXPECT_EQ(early.ReadResponse().status, 200);
 }
 
+// Each is logged once, and what runs goes on.
+TEST(Daemon, TellsOfAnEngineThatIsStalledUntilItGetsOn) {
+  DaemonProcess daemon(DaemonArguments("fake"));
+  const uint16_t port = daemon.Port();
+  ASSERT_TRUE(daemon.WaitForOutput("ready model=fake-model"));
+  RawClient asker(port);
+  {
+    RawClient hanging(port);
+    hanging.Send(PostRequest("/v1/completions", R"({"prompt":"[[stall]]x"})"));
+    ASSERT_TRUE(
+        daemon.WaitForOutput("the engine is stalled: requests wait "
+                             "status=\"the engine hangs, for once\""))
+        << daemon.output();
+    for (const char* path : {"/health", "/ping", "/ready"}) {
+      asker.Send(GetRequest(path));
+      const RawResponse response = asker.ReadResponse();
+      EXPECT_EQ(response.status, 503) << path;
+      EXPECT_NE(response.body.find("the engine hangs, for once"), std::string::npos) << path;
+    }
+  }
+  ASSERT_TRUE(daemon.WaitForOutput("the engine gets on again")) << daemon.output();
+  for (const char* path : {"/health", "/ready"}) {
+    asker.Send(GetRequest(path));
+    EXPECT_EQ(asker.ReadResponse().status, 200) << path;
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+  const size_t first = daemon.output().find("is stalled");
+  EXPECT_EQ(daemon.output().find("is stalled", first + 1), std::string::npos) << daemon.output();
+}
+
 // How much the KV cache holds is told where operators look first.
 TEST(Daemon, TellsTheCachesCapacityInTokensWhenReady) {
   DaemonProcess daemon(DaemonArguments("fake"));

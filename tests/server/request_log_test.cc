@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -150,6 +151,27 @@ TEST_F(RequestLogTest, AFullDiskLosesLinesThatAreCountedAndWarnedOfOnce) {
   const std::string said = Said();
   EXPECT_EQ(Occurrences(said, " warn "), 1u) << said;
   EXPECT_THAT(said, HasSubstr("the file takes no more"));
+}
+
+// Standard error, a file here, goes on where it stood itself: what is appended is written over.
+TEST_F(RequestLogTest, SharesAFileWithTheLog) {
+  for (const std::string& path : {std::string("/dev/stderr"), ::testing::TempDir() + "/link"}) {
+    if (path != "/dev/stderr") std::filesystem::create_symlink("/proc/self/fd/2", path);
+    EXPECT_TRUE(RequestLog::Check(path).ok());
+    auto requests = *RequestLog::Open(path);
+    for (const char* event : {"first", "second"}) {
+      log_.Info(event);
+      requests->Write(Answered());
+      EXPECT_TRUE(requests->Reopen().ok());
+    }
+    requests.reset();
+    log_.Info("last");
+  }
+  const std::string said = Said();
+  EXPECT_EQ(Occurrences(said, "{\"ts\":"), 4u) << said;
+  EXPECT_EQ(Occurrences(said, " info "), 6u) << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 10) << said;
+  std::filesystem::remove(::testing::TempDir() + "/link");
 }
 
 // The disk fills up inside a line and has room again later.

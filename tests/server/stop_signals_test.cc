@@ -36,6 +36,16 @@ TEST(StopSignalsDeathTest, AnEndThatHangsEndsAtItsLimit) {
   EXPECT_EXIT(HangEndingWithin(50ms, SIGHUP), ::testing::ExitedWithCode(10), "");
 }
 
+TEST(StopSignalsTest, AWaitEndsAtItsLimitAndLosesNothing) {
+  StopSignals signals([] {});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(signals.Wait(50ms), StopSignals::Event::kTimeout);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 50ms);
+  signals.NotifyWorkDone();
+  EXPECT_EQ(signals.Wait(0ms), StopSignals::Event::kWorkDone);
+  EXPECT_EQ(signals.Wait(0ms), StopSignals::Event::kTimeout);
+}
+
 TEST(StopSignalsTest, AnEndThatIsSoonOverIsLeftAlone) {
   {
     StopSignals signals([] {});

@@ -123,6 +123,7 @@ absl::StatusOr<std::shared_ptr<engine::TokenStream>> FakeEngine::Submit(engine::
     if (name == "late") running.late = StatusOf(value, come_back_s, request);
     if (name == "delay_ms") running.delay = std::chrono::milliseconds(std::atoi(value.c_str()));
     if (name == "hold") running.hold = true;
+    if (name == "stall") running.hold = running.stalls = true;
     if (name == "unencoded") {
       running.hold = true;
       running.prompt_hold = request.prompt_hold;
@@ -462,7 +463,8 @@ absl::StatusOr<int32_t> FakeEngine::DropIdleCache() {
 
 absl::Status FakeEngine::health() const {
   MutexLock lock(mutex_);
-  return health_;
+  const bool stalls = std::ranges::any_of(running_, &Running::stalls);
+  return health_.ok() && stalls ? absl::UnavailableError("the engine hangs, for once") : health_;
 }
 
 bool FakeEngine::Drain(Clock::time_point deadline) {

@@ -42,6 +42,7 @@ struct FakeEngineOptions {
 //   [[delay_ms=N]]    N ms before each token      [[hold]]          no token until cancelled
 //   [[reject=CODE]]   Submit fails                [[late=CODE]]     fails before the first token
 //   [[fail_after=N]]  INTERNAL after N tokens     [[unencoded]]     waits to be encoded until then
+//   [[stall]]         health says UNAVAILABLE until it is cancelled, and no token until then
 //   [[throw]]         Submit and Tokenize throw std::bad_alloc
 //   [[come_back_s=N]] before [[reject]], [[late]]: the error says when to come back
 //
@@ -115,6 +116,7 @@ class FakeEngine final : public engine::Engine {
     std::chrono::steady_clock::time_point next_token;
     std::chrono::microseconds delay{0};
     bool hold = false;
+    bool stalls = false;
     std::shared_ptr<const void> prompt_hold;  // while it waits to be encoded
     std::optional<int64_t> fail_after;
     absl::Status late;

@@ -22,6 +22,13 @@ void* operator new(size_t bytes) {
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 // Not inlined: g++ warns of a free() that it sees beside a new.
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   ++refrain::testing::counts.frees;

@@ -80,6 +80,7 @@ LoopHarness::LoopHarness(const LoopOptions& o)
                           .policy = o.policy,
                           .ageing_steps = o.ageing_steps},
             .isolate_tenants = o.isolate_tenants,
+            .stall_s = o.stall_s,
             .planner = o.planner}) {}
 
 LoopHarness::~LoopHarness() { EXPECT_TRUE(runner.errors().empty()) << runner.errors().front(); }

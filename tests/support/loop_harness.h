@@ -31,6 +31,7 @@ struct LoopOptions {
   int32_t ageing_steps = engine::SchedulerLimits{}.ageing_steps;
   int32_t queued_requests = 1000;
   int64_t queued_tokens = 1 << 20;
+  double stall_s = 0;
   engine::PlanFunction planner = &engine::Plan;
   engine::EngineObserver* observer = nullptr;
   std::vector<std::string> vocabulary = LetterVocabulary();

@@ -317,6 +317,18 @@ ALERT_SERIES = {
     "RefrainDown": ({'up{job="refrain"}': "0x20"}, {'up{job="refrain"}': "1x20"}),
     "RefrainEngineDead": ({"refrain_model_loaded": "1x20", "refrain_engine_healthy": "0x20"},
                           {"refrain_model_loaded": "0x5 1x15", "refrain_engine_healthy": "0x5 1x15"}),
+    # One step, and then no other. Not one that goes on with a request, nor an idle one to which one
+    # has just come.
+    "RefrainEngineStalled": (
+        {"refrain_arrived_requests_total": "3x20", 'refrain_requests_total{status="OK"}': "2x20",
+         'refrain_requests_total{status="CANCELLED"}': "0x20", "refrain_steps_total": "7 8x20"},
+        {'refrain_arrived_requests_total{instance="a"}': "3x20",
+         'refrain_requests_total{instance="a",status="OK"}': "2x20",
+         'refrain_steps_total{instance="a"}': "0+9x20",
+         'refrain_arrived_requests_total{instance="b"}': "2x13 3x7",
+         'refrain_requests_total{instance="b",status="OK"}': "1x20",
+         'refrain_requests_total{instance="b",status="CANCELLED"}': "1x20",
+         'refrain_steps_total{instance="b"}': "8x20"}),
     # The unit ends a start after ten minutes, before which somebody should know.
     "RefrainLoadingForLong": ({"refrain_model_loaded": "1x5 0x9"}, {"refrain_model_loaded": "0x5 1x15"}),
     "RefrainServerErrors": (

@@ -92,6 +92,20 @@ TEST_P(GrpcHealthWatch, TellsOfADeadEngineOnce) {
   stopper.join();
 }
 
+TEST_P(GrpcHealthWatch, TellsOfAStallAndOfItsEnd) {
+  Start();
+  HealthWatch watch(Connect(), GetParam());
+  EXPECT_EQ(watch.Next(), kServing);
+  engine_.Die(absl::UnavailableError("it hangs"));
+  EXPECT_EQ(watch.Next(), kNotServing);
+  engine_.Die(absl::OkStatus());
+  EXPECT_EQ(watch.Next(), kServing);
+  std::thread stopper([&] { server_->Stop(10s); });
+  EXPECT_EQ(watch.Next(), kNotServing);
+  EXPECT_EQ(watch.Next(), kEnded);
+  stopper.join();
+}
+
 // gRPC keeps a place for every name that is watched: what is said of all would be said of it.
 TEST_F(GrpcServerTest, AWatchedServiceThatIsNotThereNeverServes) {
   Start();
