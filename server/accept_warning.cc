@@ -4,7 +4,7 @@
 
 namespace refrain::server {
 
-void AcceptWarning::Note(int error) {
+void AcceptWarning::operator()(int error) {
   const auto now = std::chrono::steady_clock::now();
   if (told_.has_value() && now - *told_ < period_) return;
   told_ = now;

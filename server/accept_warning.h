@@ -19,7 +19,7 @@ class AcceptWarning {
                 std::chrono::milliseconds period = std::chrono::minutes(1))
       : log_(log), front_end_(std::move(front_end)), period_(period) {}
 
-  void Note(int error);
+  void operator()(int error);  // errno
 
  private:
   Log* log_;

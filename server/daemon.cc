@@ -332,7 +332,7 @@ class Daemon {
     options.filter = HttpFilter(guards_, &log_);
     LimitConnections("http", &options.max_connections);
     options.connection_counts = metrics_.http_connections();
-    options.on_accept_error = WarnOfAcceptErrors("http");
+    options.on_accept_error = AcceptWarning(&log_, "http");
     options.on_exchange = [this, log = options.on_exchange](const http::Exchange& exchange) {
       metrics_.CountExchange(exchange);
       if (log) log(exchange);
@@ -364,12 +364,6 @@ class Daemon {
                {"front_end", front_end}});
   }
 
-  std::function<void(int)> WarnOfAcceptErrors(std::string front_end) {
-    return [warning = AcceptWarning(&log_, std::move(front_end))](int error) mutable {
-      warning.Note(error);
-    };
-  }
-
   absl::Status ListenGrpc() {
     const auto address = ParseListenAddress(config_.text("server.grpc_listen"));
     if (!address.ok()) return address.status();
@@ -377,7 +371,7 @@ class Daemon {
     options.unread = unread_;
     LimitConnections("grpc", &options.max_connections);
     options.connection_counts = metrics_.grpc_connections();
-    options.on_accept_error = WarnOfAcceptErrors("grpc");
+    options.on_accept_error = AcceptWarning(&log_, "grpc");
     options.on_call = [this](const rpc::CallRecord& call) {
       metrics_.CountCall(call);
       if (guards_.request_log != nullptr) LogCall(call, guards_.request_log.get());
