@@ -28,7 +28,7 @@ namespace refrain::server::openai {
 // The answer to one call, made of the engine's streams, one per prompt; choice index = prompt * n +
 // the stream's choice. Sent as events or as a whole, in the words of its endpoint (AnswerFormat).
 // An error before the first byte becomes an error answer with its own status, a later one (behind a
-// ping, too) an error event without the usual end, after which the connection closes. Destroyed
+// ping, too) an error event without the usual end; the connection is kept. Destroyed
 // early, it cancels what still runs.
 //
 // What has gathered while the client did not read goes out in parts of bounded size, the rest waits
