@@ -275,7 +275,8 @@ absl::Status MakeCache(const EngineOptions& options, Foundation& foundation, Eng
   const size_t pool_bytes = static_cast<size_t>(size->num_chunks) * size->layout.chunk_bytes();
   WarnIfShort(options, static_cast<int64_t>(pool_bytes),
               static_cast<int64_t>(size->available_bytes), foundation);
-  foundation.mover = std::make_unique<DeviceChunkMover>(foundation.storage.get());
+  foundation.mover =
+      std::make_unique<DeviceChunkMover>(foundation.storage.get(), foundation.backend.get());
   return MoveTo(parts.cache,
                 kvcache::CacheManager::Create({.num_chunks = size->num_chunks,
                                                .chunk_tokens = options.kv_cache.chunk_tokens,
@@ -306,7 +307,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const EngineOptions& opt
                                 .vocab = model.config().vocab_size,
                                 .max_in_flight = PipelinedRunner::kMaxInFlight});
   if (!sampler.ok()) return sampler.status();
-  if (*sampler == nullptr) return LlamaRunner::Create(backend, model, kv);
+  if (*sampler == nullptr) {
+    return LlamaRunner::Create(backend, model, kv, foundation.mover.get());
+  }
   return PipelinedRunner::Create(backend, model, kv, *std::move(sampler), options.max_sequences);
 }
 

@@ -1,5 +1,7 @@
 #include "engine/kv_storage.h"
 
+#include <cassert>
+
 #include "absl/strings/str_cat.h"
 
 namespace refrain::engine {
@@ -112,10 +114,11 @@ kernels::KvPoolView KvStorage::View(const int32_t* positions) const {
   return view;
 }
 
-absl::Status KvStorage::CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to) {
-  return device_.Copy(buffer_.data() + ToIndex(to) * layout_.chunk_bytes(),
-                      buffer_.data() + ToIndex(from) * layout_.chunk_bytes(),
-                      layout_.chunk_bytes());
+absl::Status KvStorage::CopyBytes(kvcache::ChunkId from, kvcache::ChunkId to, size_t offset,
+                                  size_t bytes) {
+  assert(offset + bytes <= layout_.chunk_bytes());
+  return device_.Copy(buffer_.data() + ToIndex(to) * layout_.chunk_bytes() + offset,
+                      buffer_.data() + ToIndex(from) * layout_.chunk_bytes() + offset, bytes);
 }
 
 }  // namespace refrain::engine

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_ENGINE_KV_STORAGE_H_
 #define REFRAIN_ENGINE_KV_STORAGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -44,8 +45,9 @@ class KvStorage {
     return device_.Populate(buffer_.data() + begin, end - begin);
   }
 
-  // Copies all layers of a chunk.
-  absl::Status CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to);
+  // Copies these bytes of a chunk, which has all layers one behind the other. Where the device
+  // allows it (kernels::Device), from several threads at once, to places of their own.
+  absl::Status CopyBytes(kvcache::ChunkId from, kvcache::ChunkId to, size_t offset, size_t bytes);
 
  private:
   KvStorage(kernels::Device& device, const kvcache::KvLayout& layout, kernels::DeviceBuffer buffer)

@@ -11,11 +11,13 @@ namespace refrain::engine {
 
 absl::StatusOr<std::unique_ptr<LlamaRunner>> LlamaRunner::Create(kernels::Backend& backend,
                                                                  LlamaModel& model,
-                                                                 const kernels::KvPoolView& kv) {
+                                                                 const kernels::KvPoolView& kv,
+                                                                 DeviceChunkMover* mover) {
   absl::StatusOr<std::unique_ptr<StepLogits>> logits =
       StepLogits::Create(backend, model, kLogitsRows);
   if (!logits.ok()) return logits.status();
-  return std::unique_ptr<LlamaRunner>(new LlamaRunner(backend, model, kv, *std::move(logits)));
+  return std::unique_ptr<LlamaRunner>(
+      new LlamaRunner(backend, model, kv, mover, *std::move(logits)));
 }
 
 StepHandle LlamaRunner::Launch(const StepBatch& batch) {
@@ -30,6 +32,9 @@ StepHandle LlamaRunner::Launch(const StepBatch& batch) {
 }
 
 absl::StatusOr<StepResult> LlamaRunner::Run(const StepBatch& batch) {
+  if (mover_ != nullptr) {
+    if (absl::Status status = mover_->RunWaiting(); !status.ok()) return status;
+  }
   model_.Forward(batch, batch.tokens, kv_, nullptr, abandoned_.get_token());
   if (abandoned_.stop_requested()) return absl::CancelledError("the engine has stopped");
   StepResult result;

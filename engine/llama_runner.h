@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/device_chunk_mover.h"
 #include "engine/model/llama.h"
 #include "engine/model_runner.h"
 #include "engine/step_logits.h"
@@ -21,13 +22,15 @@ namespace refrain::engine {
 // back end's threads where it has some there) and keeps the result for Collect, so one step is in
 // flight at most.
 //
-// Engine thread only. The back end, the model and the KV pool must outlive it.
+// Engine thread only. The back end, the model, the KV pool and its mover must outlive it.
 class LlamaRunner : public ModelRunner {
  public:
-  // Fails when the logits buffer cannot be had.
+  // Fails when the logits buffer cannot be had. Copies that wait in `mover` (may be null) belong to
+  // the step that is launched next.
   static absl::StatusOr<std::unique_ptr<LlamaRunner>> Create(kernels::Backend& backend,
                                                              LlamaModel& model,
-                                                             const kernels::KvPoolView& kv);
+                                                             const kernels::KvPoolView& kv,
+                                                             DeviceChunkMover* mover = nullptr);
 
   // Rows of logits computed at once: a vocabulary of 128k x 32 rows in f32 is 16 MiB.
   static constexpr int64_t kLogitsRows = 32;
@@ -39,8 +42,8 @@ class LlamaRunner : public ModelRunner {
 
  private:
   LlamaRunner(kernels::Backend& backend, LlamaModel& model, const kernels::KvPoolView& kv,
-              std::unique_ptr<StepLogits> logits)
-      : backend_(backend), model_(model), kv_(kv), logits_(std::move(logits)) {}
+              DeviceChunkMover* mover, std::unique_ptr<StepLogits> logits)
+      : backend_(backend), model_(model), kv_(kv), mover_(mover), logits_(std::move(logits)) {}
 
   absl::StatusOr<StepResult> Run(const StepBatch& batch);
   // Chooses tokens of rows for which the greatest logit is the answer, where the model finds it
@@ -55,6 +58,7 @@ class LlamaRunner : public ModelRunner {
   kernels::Backend& backend_;
   LlamaModel& model_;
   kernels::KvPoolView kv_;
+  DeviceChunkMover* const mover_;
   std::unique_ptr<StepLogits> logits_;
   uint64_t launched_ = 0;
   std::stop_source abandoned_;

@@ -34,7 +34,8 @@ class DeviceBuffer {
 
 // Memory of one compute device, and copies inside it and to the host. It knows nothing of tensors
 // or chunks. Called by the engine thread (weights at load, KV pool, chunk copies); an
-// implementation must allow Copy* from one thread at a time. Failure: Allocate returns
+// implementation must allow Copy* from one thread at a time, and from all threads of
+// Backend::ForEachOnHost where the host may read its memory. Failure: Allocate returns
 // RESOURCE_EXHAUSTED with the size asked for; copies report a broken device as INTERNAL.
 class Device {
  public:

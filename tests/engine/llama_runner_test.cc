@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/device_chunk_mover.h"
 #include "engine/kv_storage.h"
 #include "engine/model/llama.h"
 #include "engine/model/weight_source.h"
@@ -77,6 +81,7 @@ class LlamaRunnerTest : public ::testing::Test {
   struct Outcome {
     std::vector<SampledToken> rows;
     int64_t rows_of_logits = 0;
+    bool copy_was_made_before = false;  // of the chunk that the step wrote
   };
 
   // With `lacks_memory` it fails once before it runs.
@@ -86,7 +91,11 @@ class LlamaRunnerTest : public ::testing::Test {
     const auto model = *LlamaModel::Load(*source, backend, {.max_rows = kRows});
     EXPECT_EQ(model->config().vocab_size, kVocab);
     const auto layout = *KvLayoutFor(model->config(), backend.info(), kernels::DType::kF32, 64);
-    const auto storage = *KvStorage::Create(backend.device(), layout, 1);
+    const auto storage = *KvStorage::Create(backend.device(), layout, 2);
+    std::byte* const copy = storage->View(nullptr).base + layout.chunk_bytes();
+    std::memset(copy, 0xff, layout.chunk_bytes());
+    DeviceChunkMover mover(storage.get(), &backend);
+    EXPECT_EQ(mover.CopyChunk(kvcache::ChunkId{0}, kvcache::ChunkId{1}), absl::OkStatus());
     std::vector<int32_t> positions(64);
     for (int32_t i = 0; i < 64; ++i) positions[i] = i;
 
@@ -119,7 +128,8 @@ class LlamaRunnerTest : public ::testing::Test {
     batch.plan = plan;
     batch.slots.push_back({kRows, 0, 0, kRows});
 
-    const auto runner = *LlamaRunner::Create(backend, *model, storage->View(positions.data()));
+    const auto runner =
+        *LlamaRunner::Create(backend, *model, storage->View(positions.data()), &mover);
     if (lacks_memory) {
       backend.lacks_memory = true;
       const absl::Status failed = runner->Collect(runner->Launch(batch)).status();
@@ -128,7 +138,9 @@ class LlamaRunnerTest : public ::testing::Test {
     }
     auto result = runner->Collect(runner->Launch(batch));
     EXPECT_TRUE(result.ok()) << result.status();
-    return {result.ok() ? result->rows : std::vector<SampledToken>(), backend.rows_of_logits};
+    return {result.ok() ? result->rows : std::vector<SampledToken>(), backend.rows_of_logits,
+            std::all_of(copy, copy + layout.chunk_bytes(),
+                        [](std::byte byte) { return byte == std::byte{0}; })};
   }
 
   std::vector<TokenId> banned_ = {TokenId{1}};
@@ -169,6 +181,11 @@ TEST_F(LlamaRunnerTest, TokensAreThoseOfAllLogits) {
       EXPECT_EQ(some.rows[i].top.size(), 3u);
     }
   }
+}
+
+// What is copied for a sequence is what the chunk held before the step.
+TEST_F(LlamaRunnerTest, CopiesOfChunksThatWaitAreMadeBeforeTheStep) {
+  EXPECT_TRUE(RunStep(Search::kWorks).copy_was_made_before);
 }
 
 // As with ulimit -v: the loop then runs it as smaller ones, or ends its requests.
