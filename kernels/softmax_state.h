@@ -9,8 +9,10 @@ namespace refrain::kernels {
 // Attention over a set of keys, unfinished (ChunkAttention, equations 1 and 2, to base 2). With
 // scores s_j in units of ln 2, so that a weight e^(q k scale) is 2^s, and values v_j over the set,
 //   m = max_j s_j,  n = sum_j 2^(s_j - m),  o = sum_j 2^(s_j - m) v_j   // o: [head_dim]
-// and the attention output is o / n, whatever the base. A power of two takes two thirds of the
-// instructions of e^x (Exp2 in simd_math.h), and 2^(s - m) is exact where s - m is whole.
+// and the attention output is o / n, whatever the base, and whatever m is: a kernel may take
+// another score for it while n stays far from what a float holds (attention_amx_weights.h). A power
+// of two takes two thirds of the instructions of e^x (Exp2 in simd_math.h), and 2^(s - m) is exact
+// where s - m is whole.
 //
 // States of disjoint key sets merge to the state of their union; Merge is associative and
 // commutative up to rounding. The empty set is {m = -inf, n = 0, o = 0}, the identity of Merge on

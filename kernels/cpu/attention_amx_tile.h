@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/attention_amx_block.h"
 #include "kernels/cpu/attention_amx_values.h"
+#include "kernels/cpu/attention_amx_weights.h"
 #include "kernels/cpu/attention_dot.h"
 #include "kernels/cpu/attention_pairs.h"
 
@@ -40,8 +42,7 @@ class AttentionAmx {
     for (int row = 0; row < a.num_rows; row += 2 * kRows) {
       const SegmentArgs block = BlockOf(a, row);
       // What the first one reads comes from memory, and what it asks for serves the others.
-      row == 0 ? Scores<true>(block) : Scores<false>(block);
-      AttentionDot<I>::Softmax(block);
+      row == 0 ? Weights<true>(block) : Weights<false>(block);
       row == 0 ? Values<true>(block, values, tiles) : Values<false>(block, values, tiles);
     }
     // Left in use, the tiles would be saved at every context switch.
@@ -54,12 +55,12 @@ class AttentionAmx {
   static constexpr int kMinRows = 4;
   static constexpr int kFewRows = 6;
   static constexpr int kShortKeys = 256;
-  static constexpr int kRows = 16;     // of a tile
-  static constexpr int kColumns = 16;  // of a tile of sums
-  static constexpr int kPairs = 16;    // that one tile product goes over
   static constexpr int kStepKeys = AmxTileValues::kStepKeys;
-  // Tiles 0 to 3 are sums[row half][column half], 4 and 5 the halves of the left operand, 6 and 7
-  // those of the right one.
+
+  using Block = AmxBlock<Tiles>;
+  static constexpr int kRows = Block::kRows;
+  static constexpr int kColumns = Block::kColumns;
+  static constexpr int kPairs = Block::kPairs;
 
   // The one or two tiles of rows from `row` on.
   static SegmentArgs BlockOf(const SegmentArgs& a, int row) {
@@ -73,104 +74,54 @@ class AttentionAmx {
     return block;
   }
 
-  template <int kHalves, int kPanels>
-  static void Zero() {
-    Tiles::template Zero<0>();
-    if constexpr (kPanels == 2) Tiles::template Zero<1>();
-    if constexpr (kHalves == 2) Tiles::template Zero<2>();
-    if constexpr (kHalves == 2 && kPanels == 2) Tiles::template Zero<3>();
-  }
-
-  struct FetchNothing {
-    template <int Elements>
-    void Ask(int) const {}
-  };
+  // Weights where a.scores are, and the rows' states.
   template <bool kFetch>
-  static auto Take(TileAhead& ahead, int steps) {
-    if constexpr (kFetch) {
-      return ahead.Take(steps);
-    } else {
-      return FetchNothing();
-    }
-  }
-
-  // Adds x w over `steps` whole tiles of pairs. `fetch` as TileAhead gives it.
-  template <int kHalves, int kPanels, class Fetch>
-  static void Multiply(const uint32_t* x, int64_t x_stride, int steps, PairMatrix w, Fetch fetch) {
-    const int64_t x_bytes = x_stride * 4;
-    const int64_t w_bytes = w.stride * 4;
-    for (int i = 0; i < steps; ++i, x += kPairs, w.p += kPairs * w.stride) {
-      Tiles::template Load<4>(x, x_bytes);
-      Tiles::template Load<6>(w.p, w_bytes);
-      fetch.template Ask<kColumns>(i);
-      Tiles::template DotBf16<0, 4, 6>();
-      if constexpr (kPanels == 2) {
-        Tiles::template Load<7>(w.p + kColumns, w_bytes);
-        Tiles::template DotBf16<1, 4, 7>();
-      }
-      if constexpr (kHalves == 2) {
-        Tiles::template Load<5>(x + kRows * x_stride, x_bytes);
-        Tiles::template DotBf16<2, 5, 6>();
-      }
-      if constexpr (kHalves == 2 && kPanels == 2) Tiles::template DotBf16<3, 5, 7>();
-    }
-  }
-
-  // `rows` of the block are stored.
-  template <int kHalves, int kPanels>
-  static void Store(float* out, int64_t stride, int rows) {
-    StoreTile<0>(out, stride, rows);
-    if constexpr (kPanels == 2) StoreTile<1>(out + kColumns, stride, rows);
-    float* const lower = out + kRows * stride;
-    if constexpr (kHalves == 2) StoreTile<2>(lower, stride, rows - kRows);
-    if constexpr (kHalves == 2 && kPanels == 2) {
-      StoreTile<3>(lower + kColumns, stride, rows - kRows);
-    }
-  }
-
-  template <int kTile>
-  static void StoreTile(float* out, int64_t stride, int rows) {
-    if (rows >= kRows) {
-      Tiles::template Store<kTile>(out, stride * sizeof(float));
-      return;
-    }
-    alignas(64) float sums[kRows][kColumns];
-    Tiles::template Store<kTile>(sums, sizeof(sums[0]));
-    for (int r = 0; r < rows; ++r) __builtin_memcpy(out + r * stride, sums[r], sizeof(sums[r]));
-  }
-
-  // Calls fn.operator()<halves, panels>(), as many as rows and columns ask for.
-  template <class Fn>
-  static void Dispatch(int rows, int columns, const Fn& fn) {
-    if (rows > kRows) {
-      columns > kColumns ? fn.template operator()<2, 2>() : fn.template operator()<2, 1>();
-    } else {
-      columns > kColumns ? fn.template operator()<1, 2>() : fn.template operator()<1, 1>();
-    }
-  }
-
-  template <bool kFetch>
-  static void Scores(const SegmentArgs& a) {
-    const int stride = AttentionDot<I>::QueryStride(a);
-    const auto* const q = reinterpret_cast<const uint32_t*>(a.q_pairs);
+  static void Weights(const SegmentArgs& a) {
+    const bool all_seen =
+        a.row_oldest == nullptr && a.begin == a.segment_begin && a.row_limits[0] >= a.hi;
+    if (all_seen && WeightsWithScores<kFetch>(a)) return;
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       if (outside) return FillUnseen(a, tile);
-      const int columns = BlockEnd(a, range, 0, a.num_rows) - range.begin;
-      if (columns <= 0) return;
-      const PairMatrix keys = KeysOf(a, range, stride);
-      float* const out = a.scores + (range.begin - a.segment_begin);
-      const int steps = stride / kPairs;
-      TileAhead ahead(a, range, &KeyPiece::k, a.pieces->v,
-                      int64_t{DivideUp(columns, 2 * kColumns)} * steps);
-      for (int i = 0; i < columns; i += 2 * kColumns) {
-        Dispatch(a.num_rows, columns - i, [&]<int kHalves, int kPanels>() {
-          Zero<kHalves, kPanels>();
-          Multiply<kHalves, kPanels>(q, stride, steps, PairMatrix{keys.p + i, keys.stride},
-                                     Take<kFetch>(ahead, steps));
-          Store<kHalves, kPanels>(out + i, kScoreStride, a.num_rows);
-        });
-      }
+      Scores<kFetch>(a, range, a.scores + (range.begin - a.segment_begin), kScoreStride);
     });
+    AttentionDot<I>::Softmax(a);
+  }
+
+  // The weights of a tile of keys behind the scores of the next one. False: they are not right.
+  template <bool kFetch>
+  static bool WeightsWithScores(const SegmentArgs& a) {
+    WeightsInPassing<I> weights;
+    ForTiles(a, [&](int32_t tile, TileRange range, bool) {
+      const int32_t begin = tile - a.segment_begin;
+      Scores<kFetch>(a, range, weights.scores(begin), kTileKeys);
+      if (begin > 0) weights.Take(a, begin - kTileKeys, kTileKeys);
+    });
+    const int32_t keys = a.hi - a.segment_begin;
+    const int32_t last = (keys - 1) / kTileKeys * kTileKeys;
+    weights.Take(a, last, keys - last);
+    return weights.Finish(a);
+  }
+
+  // Of a tile of keys, into `out` from the first of them on.
+  template <bool kFetch>
+  static void Scores(const SegmentArgs& a, TileRange range, float* out, int64_t out_stride) {
+    const int stride = AttentionDot<I>::QueryStride(a);
+    const auto* const q = reinterpret_cast<const uint32_t*>(a.q_pairs);
+    const int columns = BlockEnd(a, range, 0, a.num_rows) - range.begin;
+    if (columns <= 0) return;
+    const PairMatrix keys = KeysOf(a, range, stride);
+    const int steps = stride / kPairs;
+    TileAhead ahead(a, range, &KeyPiece::k, a.pieces->v,
+                    int64_t{DivideUp(columns, 2 * kColumns)} * steps);
+    for (int i = 0; i < columns; i += 2 * kColumns) {
+      Block::Dispatch(a.num_rows, columns - i, [&]<int kHalves, int kPanels>() {
+        Block::template Zero<kHalves, kPanels>();
+        Block::template Multiply<kHalves, kPanels>(q, stride, steps,
+                                                   PairMatrix{keys.p + i, keys.stride},
+                                                   Block::template Take<kFetch>(ahead, steps));
+        Block::template Store<kHalves, kPanels>(out + i, out_stride, a.num_rows);
+      });
+    }
   }
 
   // The sums stay in tiles over the whole segment.
@@ -179,8 +130,8 @@ class AttentionAmx {
     const int end = Least(a.hi, a.row_limits[a.num_rows - 1]) - a.segment_begin;
     const auto* const p = reinterpret_cast<const uint32_t*>(a.scores);
     for (int i = 0; i < a.o_stride; i += 2 * kColumns) {
-      Dispatch(a.num_rows, a.o_stride - i, [&]<int kHalves, int kPanels>() {
-        Zero<kHalves, kPanels>();
+      Block::Dispatch(a.num_rows, a.o_stride - i, [&]<int kHalves, int kPanels>() {
+        Block::template Zero<kHalves, kPanels>();
         for (int t = 0; t < tiles && t * kTileKeys < end; ++t) {
           const AmxTileValues& v = values[t];
           if (!v.seen) continue;
@@ -190,15 +141,16 @@ class AttentionAmx {
           TileAhead ahead(a, {begin, Least(begin + kTileKeys, a.hi)}, &KeyPiece::v, KeysBehind(a),
                           i == 0 ? steps : 1 << 20);
           const uint32_t* const weights = p + t * kTileKeys / 2;
-          Multiply<kHalves, kPanels>(weights, kScoreStride, in_place,
-                                     PairMatrix{v.in_place.p + i, v.in_place.stride},
-                                     Take<kFetch>(ahead, in_place));
+          Block::template Multiply<kHalves, kPanels>(
+              weights, kScoreStride, in_place, PairMatrix{v.in_place.p + i, v.in_place.stride},
+              Block::template Take<kFetch>(ahead, in_place));
           if (in_place == steps) continue;
-          Multiply<kHalves, kPanels>(weights + in_place * kPairs, kScoreStride, steps - in_place,
-                                     PairMatrix{v.copy.p + i, v.copy.stride},
-                                     Take<kFetch>(ahead, steps - in_place));
+          Block::template Multiply<kHalves, kPanels>(
+              weights + in_place * kPairs, kScoreStride, steps - in_place,
+              PairMatrix{v.copy.p + i, v.copy.stride},
+              Block::template Take<kFetch>(ahead, steps - in_place));
         }
-        Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
+        Block::template Store<kHalves, kPanels>(a.o + i, a.o_stride, a.num_rows);
       });
     }
   }

@@ -128,7 +128,7 @@ void AttentionScenario::PoisonValues() {
   }
 }
 
-void AttentionScenario::MakeOneKeyWin(int32_t key) {
+void AttentionScenario::MakeOneKeyWin(int32_t key, float scores) {
   constexpr float kKey = 256.0f;
   pool_.FillKeys(0.0f);
   for (size_t slot = 0; slot < steps_.size(); ++slot) {
@@ -137,7 +137,6 @@ void AttentionScenario::MakeOneKeyWin(int32_t key) {
     pool_.SetKey(chunk, token, kKey);
     break;  // a second one could tie with it
   }
-  const float scores = 1e8f;
   std::fill(q_.begin(), q_.end(), scores / (kKey * static_cast<float>(shape_.head_dim) * scale_));
 }
 

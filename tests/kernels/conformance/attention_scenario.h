@@ -49,8 +49,8 @@ class AttentionScenario {
   // V of the key that is a slot's middle row's own is infinite.
   void PoisonValues();
   // Rows that see key `key` of the first slot that has it look at nothing else, with scores of
-  // about 10^8.
-  void MakeOneKeyWin(int32_t key);
+  // about `scores` where all others are 0.
+  void MakeOneKeyWin(int32_t key, float scores);
   // q of all rows, and K and V of every other token, are `x`, those of the others `other`.
   void MakeAllAlike(float x, float other);
 

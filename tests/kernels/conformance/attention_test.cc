@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/reference/reference_backend.h"
@@ -336,10 +337,13 @@ TEST_P(AttentionRounded, HasRoomForTheLargestSums) {
   }
 }
 
-// Differences of large scores are exact, theirs from other numbers are not.
-TEST_P(AttentionRounded, FindsTheKeyOfAnEnormousScore) {
-  for (const int32_t key : {70, 80, 100, 120}) {
-    scenario_.MakeOneKeyWin(key);
+// Differences of large scores are exact, theirs from other numbers are not. The others leave room
+// for a weight in a float whose reference is another key's score, and leave none.
+TEST_P(AttentionRounded, FindsTheKeyOfALargeScore) {
+  constexpr std::pair<int32_t, float> kCases[] = {{70, 1e8f},  {80, 1e8f},  {100, 1e8f},
+                                                  {120, 1e8f}, {100, 30.f}, {80, 70.f}};
+  for (const auto& [key, score] : kCases) {
+    scenario_.MakeOneKeyWin(key, score);
     Compare([&](const std::vector<float>& got, const std::vector<float>& want) {
       ExpectRowsClose(got, want, test_case().shape.head_dim, kRounding);
     });
