@@ -111,7 +111,7 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     if (event->prompt_tokens) end_.prompt_tokens = event->prompt_tokens;
     if (event->output_tokens) end_.output_tokens = event->output_tokens;
     if (event->cached_tokens) end_.cached_tokens = event->cached_tokens;
-    // Tokens without text (an end token, part of a character) are known by usage only.
+    // An end token, and what of a chat shows no text, is known by usage only.
     const bool only_now = tokens_ == 0 && event->tokens == 0 && event->finish_reason.has_value();
     const int32_t tokens = only_now ? 1 : event->tokens;
     if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->content, event->token_ids);

@@ -10,6 +10,7 @@
 #include "tools/loadgen/extra_body.h"
 #include "tools/loadgen/http_backend.h"
 #include "tools/loadgen/openai_wire.h"
+#include "tools/loadgen/recorder.h"
 #include "tools/loadgen/sse_parser.h"
 
 namespace refrain::loadgen {
@@ -137,6 +138,9 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   EXPECT_EQ(ids->token_ids, (std::vector<int32_t>{4, 5}));
   const auto role = DecodeEvent(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})");
   EXPECT_EQ(role->tokens, 0);
+  EXPECT_EQ(DecodeEvent(R"({"choices":[{"text":"","finish_reason":null}]})")->tokens, 1);
+  EXPECT_EQ(DecodeEvent(R"({"choices":[{"text":"","finish_reason":"stop"}]})")->tokens, 0);
+  EXPECT_EQ(DecodeEvent(R"({"choices":[{"text":"","token_ids":[]}]})")->tokens, 0);
   const auto chat =
       DecodeEvent(R"({"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":null})");
   EXPECT_EQ(chat->tokens, 1);
@@ -348,6 +352,33 @@ TEST(AnswerReader, UsageSaysWhetherAnEndAloneIsAToken) {
   };
   EXPECT_EQ(kind("0"), "no_tokens");
   EXPECT_EQ(kind("1"), "none");
+}
+
+// Scenario: three tokens of a completion show nothing (parts of a character, say), then one does;
+// an event each second.
+TEST(AnswerReader, AnEventOfACompletionIsATokenThoughItShowsNoText) {
+  const std::string silent = "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":null}]}\n\n";
+  Received received;
+  AnswerReader reader(&received);
+  reader.Feed("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", 0.5);
+  double now_s = 0;
+  for (const std::string& event :
+       {silent, silent, silent, std::string("data: {\"choices\":[{\"text\":\"a\"}]}\n\n"),
+        std::string("data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
+                    "data: {\"choices\":[],\"usage\":{\"completion_tokens\":5}}\n\n"
+                    "data: [DONE]\n\n")}) {
+    EXPECT_EQ(reader.Feed(event, ++now_s), event.size());
+  }
+  reader.FeedEnd(++now_s);
+  const AnswerEnd end = reader.TakeEnd();
+  EXPECT_FALSE(end.failure.has_value());
+  EXPECT_EQ(received.count, 4);
+  EXPECT_EQ(received.said, "a");
+  const RequestValues values = ValuesOf({.first_token_s = received.first_s,
+                                         .last_token_s = end.finished_s.value_or(0),
+                                         .output_tokens = end.output_tokens.value_or(0)});
+  EXPECT_EQ(values.ms[static_cast<size_t>(Metric::kTtft)], 1000);
+  EXPECT_EQ(values.ms[static_cast<size_t>(Metric::kTpot)], 1000);
 }
 
 // Chat templates drop it, and a server that has both names says it twice.
