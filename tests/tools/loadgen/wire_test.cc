@@ -244,6 +244,30 @@ TEST(AnswerReader, ReadsAnAnswerHoweverItsBytesArrive) {
   }
 }
 
+// A server or a proxy may send something ahead of its answer (RFC 9110, 15.2).
+TEST(AnswerReader, WhatComesAheadOfAnAnswerIsNone) {
+  const std::string hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nRetry-After: 9\r\n\r\n";
+  const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+  for (const std::string& ahead : {hints, go_on, go_on + hints}) {
+    const std::string bytes = ahead + Good();
+    for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+      const Outcome outcome = Read(bytes, piece, false);
+      ASSERT_TRUE(outcome.done) << piece;
+      EXPECT_TRUE(outcome.keep_alive) << piece;
+      ASSERT_FALSE(outcome.end.failure.has_value()) << piece << outcome.end.failure->kind;
+      EXPECT_EQ(outcome.received.said, "ab") << piece;
+      EXPECT_FALSE(outcome.end.retry_after_s.has_value()) << piece;
+    }
+    EXPECT_EQ(Read(ahead, 4096, true).end.failure->kind, "connection_lost");
+  }
+  EXPECT_EQ(Read("HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n", 7, true).end.failure->kind, "http_101");
+  Received nothing;
+  AnswerReader reader(&nothing);
+  EXPECT_EQ(reader.Feed(go_on, 1), go_on.size());
+  EXPECT_TRUE(reader.started()) << "the request has come, and is not sent again";
+  EXPECT_FALSE(reader.done());
+}
+
 // Wherever an answer ends too early, it is a failure of the right kind.
 TEST(AnswerReader, AnAnswerCutAnywhereIsBroken) {
   const std::string bytes = Good();
@@ -330,30 +354,6 @@ TEST(AnswerReader, AnAnswerThatEndsWithTheConnectionIsWhole) {
   EXPECT_FALSE(outcome.keep_alive);
 }
 
-// Tokens without text are known at the end only: the first one is then the end's.
-TEST(AnswerReader, AnAnswerWithoutTextStillHasAFirstToken) {
-  const Outcome outcome =
-      Read(Chunked({"data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n",
-                    "data: [DONE]\n\n"}),
-           4096, false);
-  EXPECT_FALSE(outcome.end.failure.has_value());
-  EXPECT_EQ(outcome.received.count, 1);
-}
-
-// The end token of an answer that ends at once is one; where usage says 0, none was generated.
-TEST(AnswerReader, UsageSaysWhetherAnEndAloneIsAToken) {
-  const auto kind = [](const char* completion_tokens) {
-    const Outcome outcome =
-        Read(Chunked({R"(data: {"choices":[{"text":"","finish_reason":"stop"}]})", "\n\n",
-                      R"(data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":)",
-                      completion_tokens, "}}\n\ndata: [DONE]\n\n"}),
-             4096, false);
-    return outcome.end.failure.has_value() ? outcome.end.failure->kind : "none";
-  };
-  EXPECT_EQ(kind("0"), "no_tokens");
-  EXPECT_EQ(kind("1"), "none");
-}
-
 // Scenario: three tokens of a completion show nothing (parts of a character, say), then one does;
 // an event each second.
 TEST(AnswerReader, AnEventOfACompletionIsATokenThoughItShowsNoText) {
@@ -379,6 +379,30 @@ TEST(AnswerReader, AnEventOfACompletionIsATokenThoughItShowsNoText) {
                                          .output_tokens = end.output_tokens.value_or(0)});
   EXPECT_EQ(values.ms[static_cast<size_t>(Metric::kTtft)], 1000);
   EXPECT_EQ(values.ms[static_cast<size_t>(Metric::kTpot)], 1000);
+}
+
+// Tokens without text are known at the end only: the first one is then the end's.
+TEST(AnswerReader, AnAnswerWithoutTextStillHasAFirstToken) {
+  const Outcome outcome =
+      Read(Chunked({"data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n",
+                    "data: [DONE]\n\n"}),
+           4096, false);
+  EXPECT_FALSE(outcome.end.failure.has_value());
+  EXPECT_EQ(outcome.received.count, 1);
+}
+
+// The end token of an answer that ends at once is one; where usage says 0, none was generated.
+TEST(AnswerReader, UsageSaysWhetherAnEndAloneIsAToken) {
+  const auto kind = [](const char* completion_tokens) {
+    const Outcome outcome =
+        Read(Chunked({R"(data: {"choices":[{"text":"","finish_reason":"stop"}]})", "\n\n",
+                      R"(data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":)",
+                      completion_tokens, "}}\n\ndata: [DONE]\n\n"}),
+             4096, false);
+    return outcome.end.failure.has_value() ? outcome.end.failure->kind : "none";
+  };
+  EXPECT_EQ(kind("0"), "no_tokens");
+  EXPECT_EQ(kind("1"), "none");
 }
 
 // Chat templates drop it, and a server that has both names says it twice.
