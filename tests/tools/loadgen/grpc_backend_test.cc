@@ -32,7 +32,9 @@ class FakeService final : public v1::Inference::Service {
     kEnd = 906,
     kZero = 907,
     kHold = 908,  // until Release
-    kComeBack = 909
+    kComeBack = 909,
+    kLate = 910,     // by a deadline of the server's own
+    kHeldBack = 911  // text behind its tokens
   };
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -50,6 +52,7 @@ class FakeService final : public v1::Inference::Service {
     if (order == kComeBack) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "full", ComeBack()};
     if (order == kNothing) return grpc::Status::OK;
     if (order == kHold) Hold(context->peer());
+    if (order == kLate) return {grpc::StatusCode::DEADLINE_EXCEEDED, "limits.request_timeout_s"};
     if (order == kEnd || order == kZero) {
       v1::GenerateResponse response;
       response.add_choices()->set_finish_reason(v1::FINISH_REASON_STOP);
@@ -236,6 +239,7 @@ TEST_F(GrpcBackendTest, WhatIsCancelledIsUnfinishedAtOnce) {
   AsioLoop loop;
   const auto backend = MakeGrpcBackend(&loop, options_);
   Received one(&loop, &missing);
+  EXPECT_EQ(Ask(Ids({FakeService::kLate})).kind(), "grpc_DEADLINE_EXCEEDED") << "not ours";
   Received two(&loop, &missing);
   loop.Post([&] {
     backend->Start(backend->Encode(Ids({FakeService::kHang})), &one);
