@@ -175,7 +175,11 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
       const bool is_end = choice.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
       if (is_end) end_.finished_s = at_s;
       const bool only_end = !had_tokens_ && is_end;
-      if (ids.empty() && !only_end) continue;
+      if (ids.empty() && !only_end) {
+        // What was held back of tokens that came before.
+        if (!choice.text().empty()) sink_->OnTokens(at_s, 0, choice.text(), ids);
+        continue;
+      }
       had_tokens_ = true;
       sink_->OnTokens(at_s, std::max<int32_t>(1, static_cast<int32_t>(ids.size())), choice.text(),
                       ids);
@@ -211,11 +215,11 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   v1::GenerateRequest request_;
   v1::GenerateResponse response_;
   AnswerEnd end_;
+  double deadline_s_ = 0;
   bool had_tokens_ = false;
   std::shared_ptr<Call> self_;  // until OnDone
 };
 
-  double deadline_s_ = 0;
 std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::optional<GrpcTls>& tls) {
   if (!tls.has_value()) return grpc::InsecureChannelCredentials();
   if (tls->verify) return grpc::SslCredentials({.pem_root_certs = tls->authorities});
