@@ -386,10 +386,11 @@ class EndedEarly(unittest.TestCase):
             loadgen(f"--url={server.url}", "--warmup=1", f"--json={self.out}", *SMALL, expect=2)
         self.assertFalse(self.out.exists())
 
-    def interrupted(self, number, *options):
+    def interrupted(self, number, *options, server_options=()):
         """What loadgen prints that gets a signal when the first answers are there."""
         with tempfile.NamedTemporaryFile() as times, responder(
-                f"--times={times.name}", "--fail=hang", "--fail-every=5") as server:
+                f"--times={times.name}", "--fail=hang", "--fail-every=5",
+                *server_options) as server:
             process = subprocess.Popen(
                 [LOADGEN, f"--url={server.url}", "--rate=100", "--duration-s=50", "--timeout-s=50",
                  f"--json={self.out}", *options, *SMALL],
@@ -413,6 +414,13 @@ class EndedEarly(unittest.TestCase):
             self.assertEqual((run["ended_early"], run["slo"]["held"]), ("interrupted", None))
             self.assertIn("ended early        interrupted", out)
             self.assertEqual(errors, "loadgen: interrupted\n")
+
+    def test_by_a_signal_also_where_nobody_answers_any_more(self):
+        begin = time.monotonic()
+        status, out, _ = self.interrupted(signal.SIGINT, server_options=["--no-metrics"])
+        self.assertEqual(status, 128 + signal.SIGINT)
+        self.assertIn("ended early        interrupted", out)
+        self.assertLess(time.monotonic() - begin, 8)
 
     def test_by_a_signal_in_the_warm_up(self):
         status, out, _ = self.interrupted(signal.SIGINT, "--warmup=100")
