@@ -229,6 +229,12 @@ TEST(Sweep, FindsTheHighestRateToThePrecisionAskedFor) {
   }
 }
 
+TEST(Sweep, EndsAtTheFinestPrecisionThatIsTaken) {
+  Sweep sweep({.start = 1, .precision = kFinestPrecision});
+  EXPECT_LT(Tried(&sweep, 1.234567).size(), 60u);
+  EXPECT_NEAR(*sweep.highest_held(), 1.234567, 2e-6);
+}
+
 TEST(Sweep, EndsWhereNoRateIsHeldAndWhereAllAre) {
   Sweep hopeless({.start = 4});
   EXPECT_LT(Tried(&hopeless, 0).size(), 20u);
