@@ -96,15 +96,16 @@ absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view auth
   const bool any_keys = !options_.keys_file.empty();
   const bool any_admin_keys = !options_.admin_keys_file.empty();
   const bool open = area == Area::kAdmin ? !any_keys && !any_admin_keys : !any_keys;
-  if (open) return Principal{};
+  const std::string_view presented = BearerOf(authorization);
+  const auto rings = this->rings();
+  const ApiKey* const admin_key = rings->admin.FindOrNull(presented);
+  const bool sees_all_keys = !any_admin_keys || admin_key != nullptr;
+  if (open) return Principal{.sees_all_keys = sees_all_keys};
   if (authorization.empty()) {
     return absl::UnauthenticatedError(
         "no API key was given: send it in the header 'Authorization: Bearer KEY'");
   }
-  const std::string_view presented = BearerOf(authorization);
-  const auto rings = this->rings();
   const ApiKey* const key = rings->inference.FindOrNull(presented);
-  const ApiKey* const admin_key = rings->admin.FindOrNull(presented);
   if (key == nullptr && admin_key == nullptr) {
     return absl::UnauthenticatedError("the API key is not valid");
   }
@@ -116,9 +117,8 @@ absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view auth
                        admin_key->name);
   }
   const ApiKey& opening = key != nullptr && area != Area::kAdmin ? *key : *admin_key;
-  return Principal{.key_name = opening.name,
-                   .weight = opening.terms.weight,
-                   .sees_all_keys = !any_admin_keys || admin_key != nullptr};
+  return Principal{
+      .key_name = opening.name, .weight = opening.terms.weight, .sees_all_keys = sees_all_keys};
 }
 
 std::optional<double> KeyGate::WeightOf(std::string_view key_name) const {

@@ -289,6 +289,11 @@ TEST_F(KeyGateTest, OnlyOperatorsSeeAllKeysWhereThereAreAny) {
   const auto gate = Load(true, true);
   EXPECT_FALSE(sees_all(*gate, key));
   EXPECT_TRUE(sees_all(*gate, admin));
+  const auto half = Load(false, true);
+  EXPECT_FALSE(sees_all(*half, key)) << "that is nobody's";
+  EXPECT_TRUE(sees_all(*half, admin));
+  EXPECT_FALSE(half->Authenticate(Area::kMonitoring, "")->sees_all_keys);
+  EXPECT_TRUE(Load(false, false)->Authenticate(Area::kMonitoring, "")->sees_all_keys);
 
   http::Request request;
   request.method = "GET";
