@@ -260,22 +260,12 @@ class Daemon {
     if (!listen("server.grpc_listen", &Daemon::ListenGrpc)) return false;
     log_.Info("listening", {{"http", http_address_}, {"grpc", grpc_address_}});
     if (guards_.tls != nullptr) LogCertificate();
-    if (AsksForKeys()) LogKeys();
+    if (AsksForKeys()) LogKeys(config_, *guards_.gate, &log_);
     return true;
   }
 
   bool AsksForKeys() const {
     return !config_.text("auth.keys_file").empty() || !config_.text("auth.admin_keys_file").empty();
-  }
-
-  // Those in use.
-  void LogKeys() {
-    const auto keys = static_cast<int64_t>(guards_.gate->num_keys());
-    if (keys > 0) {
-      log_.Info("keys", {{"count", keys}});
-    } else {
-      log_.Warn("the files of keys hold none: nobody may call");
-    }
   }
 
   // The one in use.
@@ -302,7 +292,7 @@ class Daemon {
     if (AsksForKeys()) {
       removed = guards_.gate->Reload();
       report("keys", removed.status());
-      LogKeys();
+      LogKeys(config_, *guards_.gate, &log_);
     }
     if (guards_.tls != nullptr) {
       report("certificate", guards_.tls->Reload());

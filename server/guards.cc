@@ -3,10 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/template_file.h"
 #include "server/access/http_access.h"
+#include "server/concat.h"
 
 namespace refrain::server {
 
@@ -46,6 +48,18 @@ absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves) {
     if (absl::Status status = engine::CheckTemplateFile(path); !status.ok()) return status;
   }
   return guards;
+}
+
+void LogKeys(const Config& config, const access::KeyGate& gate, Log* log) {
+  const access::KeyCounts keys = gate.num_keys();
+  const size_t all = keys.inference + keys.admin;
+  if (all > 0) log->Info("keys", {{"count", static_cast<int64_t>(all)}});
+  const auto warn_if_none = [&](std::string_view option, size_t count, std::string_view who) {
+    if (config.text(option).empty() || count > 0) return;
+    log->Warn(Concat(option, " holds no key: nobody may ", who));
+  };
+  warn_if_none("auth.keys_file", keys.inference, "call");
+  warn_if_none("auth.admin_keys_file", keys.admin, "administer");
 }
 
 std::function<std::unique_ptr<http::Reply>(const http::Request& without_body)> HttpFilter(

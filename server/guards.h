@@ -31,6 +31,9 @@ struct Guards {
 // the key or file that is wrong; RESOURCE_EXHAUSTED: the system has no more of something.
 absl::StatusOr<Guards> MakeGuards(const Config& config, bool serves);
 
+// Logs how many keys are in use, and each configured file that holds none.
+void LogKeys(const Config& config, const access::KeyGate& gate, Log* log);
+
 // The answer to an HTTP request that may not be asked, null for others:
 // http::ServerOptions::filter. The first one that was refused as a web page's is logged, for
 // whoever put a proxy in front. `guards` and `log` outlive it.

@@ -5,14 +5,21 @@
 #include <utility>
 
 #include "server/access/key_account.h"
+#include "server/concat.h"
 
 namespace refrain::server::access {
 namespace {
 
-absl::StatusOr<KeyRing> ReadKeys(const std::string& path) {
+// `keys_before`: of that file, in use.
+absl::StatusOr<KeyRing> ReadKeys(const std::string& path, size_t keys_before) {
   if (path.empty()) return KeyRing();
   const absl::StatusOr<std::string> text = ReadKeyFile(path);
   if (!text.ok()) return text.status();
+  if (text->empty() && keys_before > 0) {
+    return absl::FailedPreconditionError(
+        Concat(path, ": is empty, and keys of it are in use (", keys_before,
+               "): is it being written? A line with # says that there are to be none"));
+  }
   return KeyRing::Parse(*text, path);
 }
 
@@ -42,16 +49,16 @@ absl::StatusOr<std::unique_ptr<KeyGate>> KeyGate::Load(KeyGateOptions options) {
   return gate;
 }
 
-absl::StatusOr<KeyGate::Rings> KeyGate::Read() const {
-  absl::StatusOr<KeyRing> inference = ReadKeys(options_.keys_file);
+absl::StatusOr<KeyGate::Rings> KeyGate::Read(const KeyCounts& before) const {
+  absl::StatusOr<KeyRing> inference = ReadKeys(options_.keys_file, before.inference);
   if (!inference.ok()) return inference.status();
-  absl::StatusOr<KeyRing> admin = ReadKeys(options_.admin_keys_file);
+  absl::StatusOr<KeyRing> admin = ReadKeys(options_.admin_keys_file, before.admin);
   if (!admin.ok()) return admin.status();
   return Rings{.inference = *std::move(inference), .admin = *std::move(admin)};
 }
 
 absl::StatusOr<std::vector<std::string>> KeyGate::Reload() {
-  absl::StatusOr<Rings> read = Read();
+  absl::StatusOr<Rings> read = Read(num_keys());
   if (!read.ok()) return read.status();
   auto rings = std::make_shared<const Rings>(*std::move(read));
   MutexLock lock(mutex_);
@@ -79,24 +86,26 @@ std::shared_ptr<const KeyGate::Rings> KeyGate::rings() const {
   return rings_;
 }
 
-size_t KeyGate::num_keys() const {
+KeyCounts KeyGate::num_keys() const {
   const auto rings = this->rings();
-  return rings->inference.keys().size() + rings->admin.keys().size();
+  if (rings == nullptr) return {};  // nothing was read yet
+  return {.inference = rings->inference.keys().size(), .admin = rings->admin.keys().size()};
 }
 
 absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view authorization) const {
   const bool any_keys = !options_.keys_file.empty();
   const bool any_admin_keys = !options_.admin_keys_file.empty();
   const bool open = area == Area::kAdmin ? !any_keys && !any_admin_keys : !any_keys;
-  if (open) return Principal{};
+  const std::string_view presented = BearerOf(authorization);
+  const auto rings = this->rings();
+  const ApiKey* const admin_key = rings->admin.FindOrNull(presented);
+  const bool sees_all_keys = !any_admin_keys || admin_key != nullptr;
+  if (open) return Principal{.sees_all_keys = sees_all_keys};
   if (authorization.empty()) {
     return absl::UnauthenticatedError(
         "no API key was given: send it in the header 'Authorization: Bearer KEY'");
   }
-  const std::string_view presented = BearerOf(authorization);
-  const auto rings = this->rings();
   const ApiKey* const key = rings->inference.FindOrNull(presented);
-  const ApiKey* const admin_key = rings->admin.FindOrNull(presented);
   if (key == nullptr && admin_key == nullptr) {
     return absl::UnauthenticatedError("the API key is not valid");
   }
@@ -108,9 +117,8 @@ absl::StatusOr<Principal> KeyGate::Authenticate(Area area, std::string_view auth
                        admin_key->name);
   }
   const ApiKey& opening = key != nullptr && area != Area::kAdmin ? *key : *admin_key;
-  return Principal{.key_name = opening.name,
-                   .weight = opening.terms.weight,
-                   .sees_all_keys = !any_admin_keys || admin_key != nullptr};
+  return Principal{
+      .key_name = opening.name, .weight = opening.terms.weight, .sees_all_keys = sees_all_keys};
 }
 
 std::optional<double> KeyGate::WeightOf(std::string_view key_name) const {

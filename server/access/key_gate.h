@@ -29,6 +29,12 @@ struct KeyGateOptions {
   std::function<std::chrono::steady_clock::time_point()> now;  // empty = the steady clock
 };
 
+// Keys in each file.
+struct KeyCounts {
+  size_t inference = 0;
+  size_t admin = 0;
+};
+
 // The gate of a server with API keys. Files are read by Load and Reload only; a reload that fails
 // leaves the keys as they were, and what keys use now stays counted across reloads.
 // Any thread.
@@ -38,10 +44,10 @@ class KeyGate final : public Gate {
   static absl::StatusOr<std::unique_ptr<KeyGate>> Load(KeyGateOptions options);
   ~KeyGate() override;
 
-  // The names that keys had before and have no more, sorted.
+  // The names that keys had before and have no more, sorted. As Load, and FAILED_PRECONDITION where
+  // a file that held keys has no byte: who writes it anew cuts it first.
   absl::StatusOr<std::vector<std::string>> Reload();
-  // Keys in both files.
-  size_t num_keys() const;
+  KeyCounts num_keys() const;  // in use
 
   absl::StatusOr<Principal> Authenticate(Area area, std::string_view authorization) const override;
   absl::StatusOr<Ticket> Admit(const Principal& principal) override;
@@ -61,7 +67,7 @@ class KeyGate final : public Gate {
   };
 
   explicit KeyGate(KeyGateOptions options);
-  absl::StatusOr<Rings> Read() const;
+  absl::StatusOr<Rings> Read(const KeyCounts& before) const;
   Account AccountOf(std::string_view key_name) const;  // `uses` is null: no key has had that name
   std::shared_ptr<const Rings> rings() const;
 

@@ -18,6 +18,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/server/daemon_process.h"
@@ -277,7 +278,7 @@ TEST(Daemon, MakeKeyFailsWhereTheKeyCannotBePrinted) {
   EXPECT_NE(command.output().find("cannot print the key"), std::string::npos) << command.output();
 }
 
-// As after a deployment that left the file empty.
+// As after a deployment that left the file empty, once by mistake and once not.
 TEST(Daemon, TellsHowManyKeysThereAre) {
   TemporaryDirectory folder;
   const std::string keys = folder.path() + "/keys";
@@ -288,9 +289,34 @@ TEST(Daemon, TellsHowManyKeysThereAre) {
   ASSERT_TRUE(daemon.WaitForOutput("ready"));
   std::ofstream(keys, std::ios::trunc).close();
   daemon.Signal(SIGHUP);
-  EXPECT_TRUE(daemon.WaitForOutput(" warn the files of keys hold none")) << daemon.output();
+  EXPECT_TRUE(daemon.WaitForOutput(" error cannot reload, the old one stays in use what=keys"))
+      << daemon.output();
+  std::ofstream(keys) << "# nobody\n";
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput(" warn auth.keys_file holds no key")) << daemon.output();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 0);
+}
+
+// Those of the other file open nothing of its.
+TEST(Daemon, WarnsOfEachFileOfKeysThatHoldsNone) {
+  TemporaryDirectory folder;
+  const std::string full = folder.path() + "/full", empty = folder.path() + "/empty";
+  DaemonProcess make({"make-key", "--file", full, "--name", "a"});
+  ASSERT_EQ(make.Wait(), 0) << make.output();
+  std::ofstream(empty).close();
+  for (const auto& [of_full, of_empty] : {std::pair("auth.keys_file", "auth.admin_keys_file"),
+                                          std::pair("auth.admin_keys_file", "auth.keys_file")}) {
+    DaemonProcess daemon(DaemonArguments(
+        "fake", {"--set", of_full + ("=" + full), "--set", of_empty + ("=" + empty)}));
+    ASSERT_TRUE(daemon.WaitForOutput("ready")) << daemon.output();
+    EXPECT_NE(daemon.output().find(std::string(" warn ") + of_empty + " holds no key"),
+              std::string::npos)
+        << daemon.output();
+    EXPECT_EQ(daemon.output().find(std::string(" warn ") + of_full), std::string::npos);
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(daemon.Wait(), 0);
+  }
 }
 
 // Who renews it too late, or not at all, reads why clients stay away.

@@ -36,7 +36,6 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
 
   size_t Feed(std::string_view bytes, double at_s) {
     at_s_ = at_s;
-    started_ = started_ || !bytes.empty();
     boost::system::error_code error;
     const size_t taken = put(asio::buffer(bytes.data(), bytes.size()), error);
     if (error && error != http::error::need_more)
@@ -52,8 +51,8 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     if (error) closed_early_ = true;
   }
 
-  bool started() const { return started_; }
   bool finished() const { return wrong_ || is_done(); }
+  bool is_ahead() const { return !wrong_ && is_done() && IsAheadOfAnswer(status_); }
   bool reusable() const { return !wrong_ && is_done() && keep_alive(); }
 
   AnswerEnd TakeEnd() {
@@ -111,7 +110,7 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
     if (event->prompt_tokens) end_.prompt_tokens = event->prompt_tokens;
     if (event->output_tokens) end_.output_tokens = event->output_tokens;
     if (event->cached_tokens) end_.cached_tokens = event->cached_tokens;
-    // Tokens without text (an end token, part of a character) are known by usage only.
+    // An end token, and what of a chat shows no text, is known by usage only.
     const bool only_now = tokens_ == 0 && event->tokens == 0 && event->finish_reason.has_value();
     const int32_t tokens = only_now ? 1 : event->tokens;
     if (tokens > 0) sink_->OnTokens(at_s_, tokens, event->content, event->token_ids);
@@ -166,20 +165,25 @@ class AnswerReader::Parser final : public http::basic_parser<false> {
   double at_s_ = 0;
   int64_t tokens_ = 0;
   int status_ = 0;
-  bool started_ = false;
   bool saw_done_ = false;
   bool closed_early_ = false;
   bool wrong_ = false;
 };
 
-AnswerReader::AnswerReader(AnswerSink* sink) : parser_(std::make_unique<Parser>(sink)) {}
+AnswerReader::AnswerReader(AnswerSink* sink)
+    : sink_(sink), parser_(std::make_unique<Parser>(sink)) {}
 AnswerReader::~AnswerReader() = default;
 
 size_t AnswerReader::Feed(std::string_view bytes, double at_s) {
-  return parser_->Feed(bytes, at_s);
+  started_ = started_ || !bytes.empty();
+  size_t taken = parser_->Feed(bytes, at_s);
+  while (parser_->is_ahead()) {
+    parser_ = std::make_unique<Parser>(sink_);
+    taken += parser_->Feed(bytes.substr(taken), at_s);
+  }
+  return taken;
 }
 void AnswerReader::FeedEnd(double at_s) { parser_->FeedEnd(at_s); }
-bool AnswerReader::started() const { return parser_->started(); }
 bool AnswerReader::done() const { return parser_->finished(); }
 bool AnswerReader::keep_alive() const { return parser_->reusable(); }
 AnswerEnd AnswerReader::TakeEnd() { return parser_->TakeEnd(); }

@@ -9,8 +9,12 @@
 
 namespace refrain::loadgen {
 
-// Reads one HTTP answer, however its bytes arrive: head, framing, events. It knows no socket and no
-// clock. Tokens go to the sink; the end is told to the caller, who calls OnEnd. One thread.
+// Of such a status (100 Continue, 103 Early Hints) an answer follows; 101 ends HTTP.
+constexpr bool IsAheadOfAnswer(int status) { return status / 100 == 1 && status != 101; }
+
+// Reads one HTTP answer, however its bytes arrive: head, framing, events, and passes over what
+// comes ahead of it (IsAheadOfAnswer). It knows no socket and no clock. Tokens go to the sink; the
+// end is told to the caller, who calls OnEnd. One thread.
 class AnswerReader {
  public:
   explicit AnswerReader(AnswerSink* sink);
@@ -22,16 +26,18 @@ class AnswerReader {
   // The server has closed the connection.
   void FeedEnd(double at_s);
 
-  bool started() const;     // a byte was seen
-  bool done() const;        // the answer is whole, or wrong
-  bool keep_alive() const;  // once done: the connection can be used again
+  bool started() const { return started_; }  // a byte was seen
+  bool done() const;                         // the answer is whole, or wrong
+  bool keep_alive() const;                   // once done: the connection can be used again
 
   // Once done, or when the connection was lost before.
   AnswerEnd TakeEnd();
 
  private:
   class Parser;
+  AnswerSink* const sink_;
   std::unique_ptr<Parser> parser_;
+  bool started_ = false;
 };
 
 }  // namespace refrain::loadgen

@@ -48,7 +48,8 @@ class AnswerSink {
   virtual ~AnswerSink() = default;
 
   // `at_s` is when the bytes were read, in the loop's time; `ids` may be empty, and so may
-  // `content`, what of the tokens is the answer itself (reasoning is not).
+  // `content`, what of the tokens is the answer itself (reasoning is not). 0 tokens: content that
+  // was held back of those before.
   virtual void OnTokens(double at_s, int32_t tokens, std::string_view content,
                         std::span<const int32_t> ids) = 0;
   virtual void OnEnd(double at_s, const AnswerEnd& end) = 0;

@@ -67,6 +67,14 @@ bool Conversation::lacks_answer_ids() const {
 
 void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view content,
                             std::span<const int32_t> ids) {
+  if (tokens > 0) CountTokens(at_s, tokens);
+  ids_received_ += static_cast<int64_t>(ids.size());
+  if (!has_more_turns()) return;
+  answer_text_.append(content);
+  answer_ids_.insert(answer_ids_.end(), ids.begin(), ids.end());
+}
+
+void Conversation::CountTokens(double at_s, int32_t tokens) {
   if (record_.output_tokens == 0) {
     record_.first_token_s = at_s;
     recorder_->FirstTokens(tokens);
@@ -75,10 +83,6 @@ void Conversation::OnTokens(double at_s, int32_t tokens, std::string_view conten
   }
   record_.last_token_s = at_s;
   record_.output_tokens += tokens;
-  ids_received_ += static_cast<int64_t>(ids.size());
-  if (!has_more_turns()) return;
-  answer_text_.append(content);
-  answer_ids_.insert(answer_ids_.end(), ids.begin(), ids.end());
 }
 
 void Conversation::OnEnd(double at_s, const AnswerEnd& end) {

@@ -55,6 +55,7 @@ class Conversation final : public AnswerSink {
   void OnEnd(double at_s, const AnswerEnd& end) override;
 
  private:
+  void CountTokens(double at_s, int32_t tokens);
   // Why what `usage` says of an answer's tokens cannot be.
   std::optional<Failure> FindUntruth(int32_t told_tokens) const;
 

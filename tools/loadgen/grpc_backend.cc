@@ -31,6 +31,9 @@ namespace {
 // time.
 constexpr int kMostCallsPerConnection = 100;
 
+// A call's deadline is told to its server, too, which may keep it a moment earlier.
+constexpr double kEarlyS = 0.05;
+
 const char* CodeName(grpc::StatusCode code) {
   constexpr const char* kNames[] = {"OK",
                                     "CANCELLED",
@@ -53,11 +56,13 @@ const char* CodeName(grpc::StatusCode code) {
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
 }
 
-Failure FailureOf(const grpc::Status& status, bool had_tokens) {
+// `timed_out`: the time that loadgen allows was over.
+Failure FailureOf(const grpc::Status& status, bool had_tokens, bool timed_out) {
   const std::string& message = status.error_message();
   switch (status.error_code()) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return {"timeout", message};
+      if (timed_out) return {"timeout", message};
+      break;  // a server's own
     case grpc::StatusCode::UNAVAILABLE:
       if (had_tokens) return {"broken_stream", message};
       if (absl::StrContains(absl::AsciiStrToLower(message), "connection refused")) {
@@ -121,6 +126,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
     const auto timeout = std::chrono::duration_cast<std::chrono::system_clock::duration>(
         std::chrono::duration<double>(options.timeout_s));
     context_.set_deadline(std::chrono::system_clock::now() + timeout);
+    deadline_s_ = loop_->NowS() + options.timeout_s;
     if (!options.api_key.empty()) {
       context_.AddMetadata("authorization", absl::StrCat("Bearer ", options.api_key));
     }
@@ -169,7 +175,11 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
       const bool is_end = choice.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
       if (is_end) end_.finished_s = at_s;
       const bool only_end = !had_tokens_ && is_end;
-      if (ids.empty() && !only_end) continue;
+      if (ids.empty() && !only_end) {
+        // What was held back of tokens that came before.
+        if (!choice.text().empty()) sink_->OnTokens(at_s, 0, choice.text(), ids);
+        continue;
+      }
       had_tokens_ = true;
       sink_->OnTokens(at_s, std::max<int32_t>(1, static_cast<int32_t>(ids.size())), choice.text(),
                       ids);
@@ -183,7 +193,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   void TakeStatus(double at_s, const grpc::Status& status) {
     if (sink_ == nullptr) return;
     if (!status.ok()) {
-      end_.failure = FailureOf(status, had_tokens_);
+      end_.failure = FailureOf(status, had_tokens_, at_s >= deadline_s_ - kEarlyS);
       end_.retry_after_s = RetryAfterS(status);
     } else if (end_.output_tokens == 0) {
       end_.failure = Failure{"no_tokens", "usage says 0 output tokens"};
@@ -205,6 +215,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse>,
   v1::GenerateRequest request_;
   v1::GenerateResponse response_;
   AnswerEnd end_;
+  double deadline_s_ = 0;
   bool had_tokens_ = false;
   std::shared_ptr<Call> self_;  // until OnDone
 };

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/loadgen/answer_reader.h"
 #include "tools/loadgen/connecting.h"
 #include "tools/loadgen/tls_client.h"
 
@@ -112,6 +113,45 @@ class Channel {
   std::unique_ptr<SSL, void (*)(SSL*)> tls_{nullptr, SSL_free};
 };
 
+using ReplyParser = http::response_parser<http::string_body>;
+
+std::unique_ptr<ReplyParser> MakeParser() {
+  auto parser = std::make_unique<ReplyParser>();
+  parser->eager(true);
+  parser->body_limit(kMostBodyBytes);
+  return parser;
+}
+
+absl::StatusOr<HttpReply> ReadReply(const HttpTarget& target, Channel* channel) {
+  const std::string from = absl::StrCat(target.host, ":", target.port);
+  std::unique_ptr<ReplyParser> parser = MakeParser();
+  std::string pending;
+  const auto status = [&] { return static_cast<int>(parser->get().result_int()); };
+  while (!parser->is_done()) {
+    char piece[16384];
+    boost::system::error_code error;
+    const ssize_t bytes = channel->Receive(piece, sizeof(piece));
+    if (bytes < 0) return channel->Broken("read");
+    if (bytes == 0) {
+      if (parser->got_some()) parser->put_eof(error);  // else it may not be called
+      if (error || !parser->got_some()) {
+        return absl::UnavailableError(absl::StrCat(from, ": the answer broke off"));
+      }
+      break;
+    }
+    pending.append(piece, static_cast<size_t>(bytes));
+    pending.erase(0, parser->put(boost::asio::buffer(pending), error));
+    while (parser->is_done() && IsAheadOfAnswer(status())) {
+      parser = MakeParser();
+      pending.erase(0, parser->put(boost::asio::buffer(pending), error));
+    }
+    if (error && error != http::error::need_more) {
+      return absl::InvalidArgumentError(absl::StrCat(from, ": no HTTP: ", error.message()));
+    }
+  }
+  return HttpReply{status(), parser->get().body()};
+}
+
 }  // namespace
 
 absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& question) {
@@ -142,30 +182,7 @@ absl::StatusOr<HttpReply> Fetch(const HttpTarget& target, const HttpQuestion& qu
     if (bytes <= 0) return channel.Broken("send");
     sent += static_cast<size_t>(bytes);
   }
-  http::response_parser<http::string_body> parser;
-  parser.eager(true);
-  parser.body_limit(kMostBodyBytes);
-  std::string pending;
-  boost::system::error_code error;
-  while (!parser.is_done()) {
-    char piece[16384];
-    const ssize_t bytes = channel.Receive(piece, sizeof(piece));
-    if (bytes < 0) return channel.Broken("read");
-    if (bytes == 0) {
-      parser.put_eof(error);
-      if (error)
-        return absl::UnavailableError(
-            absl::StrCat(target.host, ":", target.port, ": the answer broke off"));
-      break;
-    }
-    pending.append(piece, static_cast<size_t>(bytes));
-    pending.erase(0, parser.put(boost::asio::buffer(pending), error));
-    if (error && error != http::error::need_more) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(target.host, ":", target.port, ": no HTTP: ", error.message()));
-    }
-  }
-  return HttpReply{static_cast<int>(parser.get().result_int()), parser.get().body()};
+  return ReadReply(target, &channel);
 }
 
 }  // namespace refrain::loadgen

@@ -64,6 +64,11 @@ std::vector<Gauge> UsualGauges() {
   return gauges;
 }
 
+// A page takes milliseconds, and a busy server's a second or so. Finish waits for the reading under
+// way, and for the last one.
+constexpr double kMostReadingS = 3;
+constexpr double kMostLastReadingS = 1;
+
 class MetricsWatch::State {
  public:
   explicit State(MetricsWatchOptions options)
@@ -81,11 +86,15 @@ class MetricsWatch::State {
   }
 
  private:
+  enum class Reading { kRead, kSilence, kNoPage };
+
   void Watch() {
-    // One more reading after Finish: the last of a short run.
-    for (bool there = true, last = false; there && !last;) {
-      last = WaitForNext();
-      there = Read();
+    // One more reading after Finish, the last of a short run, unless the server is silent.
+    for (Reading reading = Reading::kRead; reading != Reading::kNoPage;) {
+      const bool last = WaitForNext();
+      if (last && reading == Reading::kSilence) return;
+      reading = Read(last ? kMostLastReadingS : kMostReadingS);
+      if (last) return;
     }
   }
 
@@ -101,11 +110,12 @@ class MetricsWatch::State {
     return finished_;
   }
 
-  // False when the server has no such page.
-  bool Read() {
-    const auto reply = Fetch(options_.target, {.path = "/metrics", .api_key = options_.api_key});
-    if (!reply.ok()) return true;  // under load a page may fail once
-    if (reply->status != 200) return reply->status == 503 || reply->status == 429;
+  Reading Read(double most_s) {
+    const auto reply = Fetch(
+        options_.target, {.path = "/metrics", .api_key = options_.api_key, .timeout_s = most_s});
+    if (!reply.ok()) return Reading::kSilence;  // under load a page may fail once
+    if (reply->status == 503 || reply->status == 429) return Reading::kRead;
+    if (reply->status != 200) return Reading::kNoPage;
     const std::map<std::string, MetricValue> now = ReadPrometheusText(reply->body);
     for (const Gauge& gauge : options_.gauges) {
       const auto found = now.find(gauge.name);
@@ -115,7 +125,7 @@ class MetricsWatch::State {
       const auto [peak, is_new] = peaks_.emplace(gauge.shown_as, value);
       if (!is_new) peak->second = std::max(peak->second, value);
     }
-    return true;
+    return Reading::kRead;
   }
 
   const MetricsWatchOptions options_;

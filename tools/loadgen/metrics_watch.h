@@ -53,7 +53,8 @@ class MetricsWatch {
   ~MetricsWatch();
   MetricsWatch(const MetricsWatch&) = delete;
 
-  // Stops, reads a last time, and gives the peaks by `shown_as`.
+  // Stops, reads a last time, and gives the peaks by `shown_as`. A few seconds at most where the
+  // server does not answer.
   std::map<std::string, double> Finish();
 
  private:

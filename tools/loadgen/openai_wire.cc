@@ -56,6 +56,17 @@ void AppendReasoning(const Json& delta, std::string* text) {
   AppendText(delta, name, text);
 }
 
+// An event of a completion is a token's also where that shows nothing: a part of a character, or a
+// control token. The first of a chat is its role's.
+int32_t TokensOf(const Json& choice, const StreamEvent& event) {
+  if (!event.token_ids.empty()) return static_cast<int32_t>(event.token_ids.size());
+  if (!event.text.empty()) return 1;
+  const Json* text = Member(choice, "text");
+  const bool of_completion = text != nullptr && text->is_string();
+  const bool has_ids = Member(choice, "token_ids") != nullptr;
+  return of_completion && !has_ids && !event.finish_reason.has_value() ? 1 : 0;
+}
+
 void ReadChoice(const Json& choice, StreamEvent* event) {
   AppendText(choice, "text", &event->content);
   if (const Json* delta = Member(choice, "delta")) {
@@ -79,8 +90,7 @@ void ReadChoice(const Json& choice, StreamEvent* event) {
   if (const Json* reason = Member(choice, "finish_reason")) {
     event->finish_reason = reason->is_string() ? reason->get<std::string>() : reason->dump();
   }
-  event->tokens = event->token_ids.empty() ? (event->text.empty() ? 0 : 1)
-                                           : static_cast<int32_t>(event->token_ids.size());
+  event->tokens = TokensOf(choice, *event);
 }
 
 std::string Beginning(std::string_view text) {

@@ -27,7 +27,7 @@ std::string EncodeBody(const WireOptions& options, const GenerationRequest& requ
 
 // What one event of a stream says.
 struct StreamEvent {
-  int32_t tokens = 0;   // as many as ids, else one if there is text
+  int32_t tokens = 0;   // as many as ids, else one if there is text or, of a completion, a choice
   std::string text;     // of whatever kind: reasoning and calls of tools, too
   std::string content;  // what of it is the answer, with which a conversation goes on
   std::vector<int32_t> token_ids;

@@ -263,7 +263,7 @@ std::map<std::string, Set> ResultFlags(Options* o) {
           {"slo-statistic", Parsed(&o->slo.statistic, ParseStatistic)},
           {"slo-failed-share", Share(&o->slo.most_failed_share)},
           {"sweep", Parsed(&o->sweep, ParseSweep)},
-          {"sweep-precision", Number(&o->sweep_precision, 0, false)},
+          {"sweep-precision", Number(&o->sweep_precision, kFinestPrecision, true)},
           {"sweep-max", Number(&o->sweep_most, 0, false)},
           {"metrics", OnOff(&o->watch_metrics)},
           {"metric",

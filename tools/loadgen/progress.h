@@ -16,10 +16,12 @@ struct ProgressState {
   double done_share = 0;  // of what was asked for; 0 when nobody knows
 };
 
-// One line: a bar of `width` columns and the numbers.
-std::string ProgressLine(const ProgressState& state, int width);
+// One line: a bar and the numbers. The bar is shorter, or not there, and the last numbers are cut
+// off where that would be more than `most_columns`.
+std::string ProgressLine(const ProgressState& state, int most_columns);
 
-// Draws the line again and again over itself on a terminal; elsewhere it is silent. One thread.
+// Draws the line again and again over itself on a terminal, within its width; elsewhere it is
+// silent. One thread.
 class Progress {
  public:
   explicit Progress(std::FILE* terminal);

@@ -9,13 +9,16 @@
 
 namespace refrain::loadgen {
 
+// Far above what doubles can tell apart: a search ends.
+inline constexpr double kFinestPrecision = 1e-6;
+
 struct SweepOptions {
   std::vector<double> rates;  // tried one after another, all of them; empty: searched for
   // Searching: from `start` up by `factor` until a rate is not held, then between the two until
   // they are `precision` apart (a share of the lower one).
   double start = 1;
   double factor = 2;
-  double precision = 0.1;
+  double precision = 0.1;  // kFinestPrecision at least
   double most = 1e6;
 };
 

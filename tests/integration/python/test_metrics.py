@@ -285,6 +285,13 @@ def alert_expressions() -> list[str]:
     return [" ".join((folded or plain).split()) for _, folded, plain in found]
 
 
+def test_alerts_look_at_nothing_of_other_programs():
+    for expression in alert_expressions():
+        for name in metric_names(expression):
+            if not name.startswith("refrain_"):
+                assert not re.findall(rf'{name}\b(?!{{job="refrain"[,}}])', expression), expression
+
+
 def test_documents_what_is_exposed_and_nothing_else(used_daemon):
     page = httpx.get(f"{used_daemon[0].url}/metrics").text
     types = dict(line.split(" ")[2:4] for line in page.splitlines() if line.startswith("# TYPE "))
@@ -312,9 +319,9 @@ def test_everything_queried_is_exposed(used_daemon, source):
 
 
 # Per alert: series of which it fires within a quarter of an hour, and their like of which it does
-# not. In promtool's notation, a value a minute.
+# not. In promtool's notation, a value a minute; all are of the job refrain.
 ALERT_SERIES = {
-    "RefrainDown": ({'up{job="refrain"}': "0x20"}, {'up{job="refrain"}': "1x20"}),
+    "RefrainDown": ({"up": "0x20"}, {"up": "1x20"}),
     "RefrainEngineDead": ({"refrain_model_loaded": "1x20", "refrain_engine_healthy": "0x20"},
                           {"refrain_model_loaded": "0x5 1x15", "refrain_engine_healthy": "0x5 1x15"}),
     # One step, and then no other. Not one that goes on with a request, nor an idle one to which one
@@ -369,15 +376,25 @@ ALERT_SERIES = {
 }
 
 
+def of_job(job: str, series: str) -> str:
+    name, _, labels = series.partition("{")
+    return f'{name}{{job="{job}"' + (f",{labels}" if labels else "}")
+
+
 def test_alerts_fire_when_they_should_and_not_else(tmp_path):
     rules = re.findall(r"- alert: (\w+)", ALERTS.read_text())
     assert set(rules) == set(ALERT_SERIES)
     cases = []
     for alert, (firing, quiet) in ALERT_SERIES.items():
-        for series, samples in ((firing, [{"labels": "{}", "value": 1}]), (quiet, [])):
+        tried = [("refrain", firing, [{"labels": "{}", "value": 1}]), ("refrain", quiet, [])]
+        # Other programs have metrics of the same names.
+        if not all(name.startswith("refrain_") for name in firing):
+            tried.append(("other", firing, []))
+        for job, series, samples in tried:
             cases.append({
-                "name": alert, "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "name": f"{alert} of {job}", "interval": "1m",
+                "input_series": [{"series": of_job(job, name), "values": values}
+                                 for name, values in series.items()],
                 "promql_expr_test": [{
                     "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
                     "eval_time": "15m", "exp_samples": samples}]})
@@ -387,6 +404,19 @@ def test_alerts_fire_when_they_should_and_not_else(tmp_path):
     done = subprocess.run([program("promtool"), "test", "rules", str(cases_file)],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# The metrics of a process, and some of HTTP's, are not ours alone.
+def test_the_dashboard_shows_our_servers_only_and_tells_them_apart():
+    dashboard = json.loads(DASHBOARD.read_text())
+    [instance] = [variable for variable in dashboard["templating"]["list"]
+                  if variable["name"] == "instance"]
+    assert instance["definition"] == "label_values(refrain_build_info, instance)"
+    assert instance["includeAll"] and "allValue" not in instance, "All is more than these"
+    for target in (target for panel in dashboard["panels"] for target in panel.get("targets", [])):
+        assert target["expr"].count('instance=~"$instance"') == target["expr"].count("{"), target
+        if not re.search(r"\bsum\b", target["expr"]):
+            assert "{{instance}}" in target["legendFormat"], target
 
 
 def test_dashboard_panels_do_not_overlap():

@@ -70,7 +70,8 @@ TEST_F(KeyGateTest, EachKindOfKeyOpensItsArea) {
   const auto principal = gate->Authenticate(Area::kInference, key);
   EXPECT_EQ(principal->key_name, "a");
   EXPECT_EQ(principal->weight, 3);
-  EXPECT_EQ(gate->num_keys(), 2u);
+  EXPECT_EQ(gate->num_keys().inference, 1u);
+  EXPECT_EQ(gate->num_keys().admin, 1u);
 }
 
 TEST_F(KeyGateTest, WithoutKeysOnlyAdministrationCanBeClosed) {
@@ -123,6 +124,31 @@ TEST_F(KeyGateTest, ABadFileLeavesTheKeysAsTheyWere) {
   EXPECT_EQ(CodeOf(*gate, Area::kInference, old_key), kNoKey);
   EXPECT_EQ(CodeOf(*gate, Area::kInference, third), kOk);
   EXPECT_TRUE(absl::IsNotFound(KeyGate::Load({.keys_file = Path("missing")}).status()));
+}
+
+// An editor or a deployment that truncates a file before it writes it would lock everybody out. One
+// that is to hold no keys says so.
+TEST_F(KeyGateTest, AFileThatWasCutToNothingLeavesTheKeysAsTheyWere) {
+  const std::string key = "Bearer " + AddKey("keys", "a").key;
+  const std::string admin = "Bearer " + AddKey("admin", "root").key;
+  const auto gate = Load(true, true);
+  const auto write = [&](const std::string& file, const std::string& text) {
+    std::ofstream(Path(file), std::ios::trunc) << text;
+    return gate->Reload().status();
+  };
+  for (const auto& [file, area, held] :
+       {std::tuple("admin", Area::kAdmin, admin), std::tuple("keys", Area::kInference, key)}) {
+    const absl::Status refused = write(file, "");
+    EXPECT_NE(std::string(refused.message()).find(Path(file) + ": is empty"), std::string::npos)
+        << refused;
+    EXPECT_EQ(CodeOf(*gate, Area::kInference, key), kOk);
+    EXPECT_EQ(CodeOf(*gate, area, held), kOk);
+    EXPECT_EQ(write(file, "# nobody\n"), absl::OkStatus());
+    EXPECT_EQ(CodeOf(*gate, area, held), kNoKey);
+    EXPECT_EQ(write(file, ""), absl::OkStatus()) << "there was none to lose";
+  }
+  EXPECT_EQ(gate->num_keys().inference + gate->num_keys().admin, 0u);
+  EXPECT_TRUE(KeyGate::Load({.keys_file = Path("keys")}).ok()) << "a start takes it as it is";
 }
 
 // What waits of those is to end; a name that keeps a key, whichever, is none of them.
@@ -263,6 +289,11 @@ TEST_F(KeyGateTest, OnlyOperatorsSeeAllKeysWhereThereAreAny) {
   const auto gate = Load(true, true);
   EXPECT_FALSE(sees_all(*gate, key));
   EXPECT_TRUE(sees_all(*gate, admin));
+  const auto half = Load(false, true);
+  EXPECT_FALSE(sees_all(*half, key)) << "that is nobody's";
+  EXPECT_TRUE(sees_all(*half, admin));
+  EXPECT_FALSE(half->Authenticate(Area::kMonitoring, "")->sees_all_keys);
+  EXPECT_TRUE(Load(false, false)->Authenticate(Area::kMonitoring, "")->sees_all_keys);
 
   http::Request request;
   request.method = "GET";

@@ -1,5 +1,6 @@
 """loadgen as a program, against a server that does what it is told (arguments: programs.py)."""
 
+import fcntl
 import json
 import math
 import os
@@ -7,9 +8,11 @@ import pathlib
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -383,10 +386,11 @@ class EndedEarly(unittest.TestCase):
             loadgen(f"--url={server.url}", "--warmup=1", f"--json={self.out}", *SMALL, expect=2)
         self.assertFalse(self.out.exists())
 
-    def interrupted(self, number, *options):
+    def interrupted(self, number, *options, server_options=()):
         """What loadgen prints that gets a signal when the first answers are there."""
         with tempfile.NamedTemporaryFile() as times, responder(
-                f"--times={times.name}", "--fail=hang", "--fail-every=5") as server:
+                f"--times={times.name}", "--fail=hang", "--fail-every=5",
+                *server_options) as server:
             process = subprocess.Popen(
                 [LOADGEN, f"--url={server.url}", "--rate=100", "--duration-s=50", "--timeout-s=50",
                  f"--json={self.out}", *options, *SMALL],
@@ -410,6 +414,13 @@ class EndedEarly(unittest.TestCase):
             self.assertEqual((run["ended_early"], run["slo"]["held"]), ("interrupted", None))
             self.assertIn("ended early        interrupted", out)
             self.assertEqual(errors, "loadgen: interrupted\n")
+
+    def test_by_a_signal_also_where_nobody_answers_any_more(self):
+        begin = time.monotonic()
+        status, out, _ = self.interrupted(signal.SIGINT, server_options=["--no-metrics"])
+        self.assertEqual(status, 128 + signal.SIGINT)
+        self.assertIn("ended early        interrupted", out)
+        self.assertLess(time.monotonic() - begin, 8)
 
     def test_by_a_signal_in_the_warm_up(self):
         status, out, _ = self.interrupted(signal.SIGINT, "--warmup=100")
@@ -460,21 +471,32 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(done.returncode, 2)
                 self.assertIn("cannot write to standard output", done.stderr)
 
-    def test_the_progress_bar_is_for_terminals_only(self):
+    @staticmethod
+    def shown_on_a_terminal(command, columns):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, timeout=TIMEOUT_S)
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError:  # the end of a terminal
+            pass
+        os.close(ours)
+        return shown.decode()
+
+    def test_the_progress_bar_is_for_terminals_only_and_fits_them(self):
         with responder("--token-delay-us=100000") as server:
             command = [LOADGEN, f"--url={server.url}", "--requests=3", "--rate=100", *SMALL]
             self.assertEqual(loadgen(*command[1:]).stderr, "")
-            ours, theirs = pty.openpty()
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, timeout=TIMEOUT_S)
-            os.close(theirs)
-            shown = b""
-            try:
-                while piece := os.read(ours, 4096):
-                    shown += piece
-            except OSError:  # the end of a terminal
-                pass
-            os.close(ours)
-        self.assertIn(b"in flight", shown)
+            # A terminal of 0 columns does not say how many it has.
+            for columns, most, has in ((80, 79, "in flight"), (20, 19, "%"), (0, 79, "in flight")):
+                shown = self.shown_on_a_terminal(command, columns)
+                lines = re.findall(r"\r(.*?)\033\[K", shown)
+                self.assertIn(has, lines[0])
+                # One in the last column, too, would make some terminals begin another line.
+                self.assertLessEqual(max(map(len, lines)), most, lines)
 
     def test_the_key_is_sent_and_the_result_written(self):
         with tempfile.TemporaryDirectory() as folder, responder() as server:

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "proto/error_details.pb.h"
@@ -32,7 +33,9 @@ class FakeService final : public v1::Inference::Service {
     kEnd = 906,
     kZero = 907,
     kHold = 908,  // until Release
-    kComeBack = 909
+    kComeBack = 909,
+    kLate = 910,     // by a deadline of the server's own
+    kHeldBack = 911  // text behind its tokens
   };
 
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
@@ -49,12 +52,24 @@ class FakeService final : public v1::Inference::Service {
     if (order == kBusy) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"};
     if (order == kComeBack) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "full", ComeBack()};
     if (order == kNothing) return grpc::Status::OK;
+    if (order == kLate) return {grpc::StatusCode::DEADLINE_EXCEEDED, "limits.request_timeout_s"};
     if (order == kHold) Hold(context->peer());
     if (order == kEnd || order == kZero) {
       v1::GenerateResponse response;
       response.add_choices()->set_finish_reason(v1::FINISH_REASON_STOP);
       response.mutable_usage()->set_completion_tokens(order == kEnd ? 1 : 0);
       writer->Write(response);
+      return grpc::Status::OK;
+    }
+    if (order == kHeldBack) {
+      for (const auto& [id, text] : {std::pair(1, "a"), {0, "b"}, {0, ""}, {2, "c"}}) {
+        v1::GenerateResponse response;
+        v1::ChoiceDelta* choice = response.add_choices();
+        if (id > 0) choice->add_token_ids(id);
+        choice->set_text(text);
+        if (id == 2) choice->set_finish_reason(v1::FINISH_REASON_STOP);
+        writer->Write(response);
+      }
       return grpc::Status::OK;
     }
     const int32_t tokens = request->params().stop().max_tokens();
@@ -224,11 +239,21 @@ TEST_F(GrpcBackendTest, TellsKindsOfFailures) {
   EXPECT_EQ(Ask(Ids({FakeService::kNoEnd})).kind(), "broken_stream");
   EXPECT_EQ(Ask(Ids({FakeService::kZero})).kind(), "no_tokens");
   EXPECT_EQ(Ask(Ids({FakeService::kEnd})).kind(), "none");
+  EXPECT_EQ(Ask(Ids({FakeService::kLate})).kind(), "grpc_DEADLINE_EXCEEDED") << "not ours";
   options_.timeout_s = 0.3;
   EXPECT_EQ(Ask(Ids({FakeService::kHang})).kind(), "timeout");
   options_.timeout_s = 10;
   server_->Shutdown(std::chrono::system_clock::now());
   EXPECT_EQ(Ask(Ids({1})).kind(), "connection_refused");
+}
+
+// As of an end of a character, or what might have begun a stop string.
+TEST_F(GrpcBackendTest, TextThatWasHeldBackIsOfTheAnswerAndNoToken) {
+  const Received received = Ask(Ids({FakeService::kHeldBack}));
+  EXPECT_EQ(received.kind(), "none");
+  EXPECT_EQ(received.text, "abc");
+  EXPECT_EQ(received.count, 2);
+  EXPECT_EQ(received.ids, (std::vector<int32_t>{1, 2}));
 }
 
 TEST_F(GrpcBackendTest, WhatIsCancelledIsUnfinishedAtOnce) {

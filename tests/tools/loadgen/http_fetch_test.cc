@@ -125,6 +125,52 @@ TEST(Fetch, EndsByItsTimeThoughSomethingComesAllTheWhile) {
   }
 }
 
+// Sends the pieces to one client, 5 ms apart, and closes.
+absl::StatusOr<HttpReply> FetchOf(const std::vector<std::string>& pieces) {
+  const Listener listener(/*backlog=*/8);
+  std::thread server([&] {
+    const int client = accept(listener.fd(), nullptr, nullptr);
+    char request[4096];
+    EXPECT_GT(recv(client, request, sizeof(request), 0), 0);
+    for (const std::string& piece : pieces) {
+      EXPECT_EQ(send(client, piece.data(), piece.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(piece.size()));
+      std::this_thread::sleep_for(5ms);
+    }
+    close(client);
+  });
+  auto reply = Fetch(listener.target(), {.path = "/metrics", .timeout_s = 20});
+  server.join();
+  return reply;
+}
+
+TEST(Fetch, WhatComesAheadOfTheAnswerIsNone) {
+  const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+  const std::string hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+  const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+  for (const std::vector<std::string>& pieces :
+       std::vector<std::vector<std::string>>{{go_on + hints + answer},
+                                             {go_on, hints, answer},
+                                             {go_on + hints.substr(0, 9), hints.substr(9) + answer},
+                                             {answer}}) {
+    const auto reply = FetchOf(pieces);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->status, 200);
+    EXPECT_EQ(reply->body, "hi");
+  }
+  EXPECT_EQ(FetchOf({"HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n"})->status, 101);
+}
+
+TEST(Fetch, SaysThatTheAnswerBrokeOffWhereverItDid) {
+  for (const std::string& part :
+       std::vector<std::string>{"", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b",
+                                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh"}) {
+    const auto reply = FetchOf({part});
+    EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+    EXPECT_NE(reply.status().message().find("the answer broke off"), std::string::npos) << part;
+  }
+}
+
 // Scenario: the server reads the request and is gone, as one that dies: TLS is not ended.
 TEST(Fetch, SaysThatTheConnectionBrokeWhereTlsWasNotEnded) {
   const testing::TemporaryDirectory folder;

@@ -102,6 +102,7 @@ class FakeBackend final : public Backend {
   int32_t first_tokens = 1;            // in an answer's first event; one more follows
   std::optional<int32_t> told_tokens;  // by usage
   double textless_s = 0;               // of nine more tokens without text, then the end
+  double held_back_s = 0;              // until text comes that is no token's
   size_t most_running = 0;
   size_t running() const { return running_.size(); }
 
@@ -121,6 +122,10 @@ class FakeBackend final : public Backend {
     } else {
       sink->OnTokens(loop_->NowS(), first_tokens, "A", ids);
       sink->OnTokens(loop_->NowS(), 1, "B", ids);
+      if (held_back_s > 0) {
+        loop_->Block(held_back_s);
+        sink->OnTokens(loop_->NowS(), 0, "C", {});
+      }
     }
     if (textless_s > 0) {
       loop_->Block(textless_s);

@@ -31,6 +31,13 @@ TEST(Options, BadOnesNameOptionValueAndWhatIsValid) {
             "--arrivals: cannot use \"uniform\"; valid: poisson, gamma, constant, trace, closed");
   EXPECT_EQ(OptionError({url, "--shared-share=2"}),
             "--shared-share: cannot use \"2\"; valid: a number from 0 to 1");
+  for (const char* precision : {"1e-17", "9e-7", "0", "nan"}) {
+    EXPECT_EQ(OptionError(
+                  {url, "--sweep=1", "--slo=e2e:1", std::string("--sweep-precision=") + precision}),
+              std::string("--sweep-precision: cannot use \"") + precision +
+                  "\"; valid: a number from 1e-06");
+  }
+  EXPECT_EQ(OptionError({url, "--sweep=1", "--slo=e2e:1", "--sweep-precision=1e-6"}), "");
   EXPECT_EQ(OptionError({url, "--rate"}), "--rate needs a value: --rate=...");
   EXPECT_EQ(OptionError({url, "--speed=1"}), "there is no option --speed=1 (see --help)");
   EXPECT_EQ(OptionError({url, "rate=1"}), "there is no option rate=1 (see --help)");

@@ -229,6 +229,12 @@ TEST(Sweep, FindsTheHighestRateToThePrecisionAskedFor) {
   }
 }
 
+TEST(Sweep, EndsAtTheFinestPrecisionThatIsTaken) {
+  Sweep sweep({.start = 1, .precision = kFinestPrecision});
+  EXPECT_LT(Tried(&sweep, 1.234567).size(), 60u);
+  EXPECT_NEAR(*sweep.highest_held(), 1.234567, 2e-6);
+}
+
 TEST(Sweep, EndsWhereNoRateIsHeldAndWhereAllAre) {
   Sweep hopeless({.start = 4});
   EXPECT_LT(Tried(&hopeless, 0).size(), 20u);
@@ -383,15 +389,21 @@ TEST(Report, ASweepNamesTheHighestRateHeld) {
   EXPECT_TRUE(SweepJson({})["highest_rate_held"].is_null());
 }
 
-TEST(Progress, TheLineSaysHowFarItIs) {
-  const std::string line = ProgressLine({.elapsed_s = 2,
-                                         .completed = 5,
-                                         .failed = 1,
-                                         .in_flight = 3,
-                                         .output_tokens = 20,
-                                         .done_share = 0.5},
-                                        10);
-  EXPECT_EQ(line, "[#####.....]  50 %    2.0 s  5 done  1 failed  3 in flight  10 tok/s");
+TEST(Progress, TheLineSaysHowFarItIsWithinItsColumns) {
+  const ProgressState state = {.elapsed_s = 2,
+                               .completed = 5,
+                               .failed = 1,
+                               .in_flight = 3,
+                               .output_tokens = 20,
+                               .done_share = 0.5};
+  const std::string numbers = " 50 %    2.0 s  5 done  1 failed  3 in flight  10 tok/s";
+  EXPECT_EQ(ProgressLine(state, 68), "[#####.....] " + numbers);
+  EXPECT_EQ(ProgressLine(state, 200), "[############............] " + numbers);
+  EXPECT_EQ(ProgressLine(state, 61), numbers) << "too little is left for a bar";
+  EXPECT_EQ(ProgressLine(state, 14), " 50 %    2.0 s");
+  for (int columns = 0; columns < 100; ++columns) {
+    EXPECT_LE(ProgressLine(state, columns).size(), static_cast<size_t>(columns));
+  }
 }
 
 // --- metrics ---

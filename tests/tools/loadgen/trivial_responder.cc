@@ -3,7 +3,8 @@
 // without a model in the way. It is no HTTP server: it believes what loadgen sends.
 //
 //   trivial_responder [--port=N] [--token-delay-us=N] [--together] [--log=FILE] [--times=FILE]
-//                     [--no-ids] [--vocabulary=N] [--no-usage] [--fail=KIND] [--fail-every=N]
+//                     [--no-ids] [--vocabulary=N] [--no-usage] [--no-metrics] [--fail=KIND]
+//                     [--fail-every=N]
 //
 // --token-delay-us  before each token; 0: all at once
 // --together        all tokens in one write instead of one each
@@ -12,6 +13,7 @@
 // --no-ids          prompts of token ids are refused, and answers have none
 // --vocabulary      prompts of token ids from N on are refused
 // --no-usage        answers end without usage, and tokens have no ids
+// --no-metrics      /metrics has no answer
 // --fail            status:CODE, break:N (closes after N tokens), error:N (error event after N),
 //                   hang (no answer), garbage (no HTTP), empty (no token), close[:MS] (no
 //                   byte, the connection ends at once or MS later),
@@ -51,6 +53,7 @@ struct Options {
   bool together = false;
   bool no_ids = false;
   bool no_usage = false;
+  bool no_metrics = false;
   int64_t vocabulary = INT64_MAX;
   std::string fail;
   int64_t fail_count = 0;  // behind the colon of --fail
@@ -229,7 +232,10 @@ class Responder {
         head.substr(head.find(' ') + 1, head.find(" HTTP") - head.find(' ') - 1));
     connection->received.erase(0, head_end + 4 + length);
     if (path == "/v1/models") return Send(fd, Whole(200, R"({"data":[{"id":"trivial"}]})"));
-    if (path == "/metrics") return SendMetrics(fd);
+    if (path == "/metrics") {
+      if (!options_.no_metrics) SendMetrics(fd);
+      return;
+    }
     if (path != "/v1/completions" && path != "/v1/chat/completions") {
       return Send(fd, Whole(404, R"({"error":{"message":"no such path"}})"));
     }
@@ -380,6 +386,8 @@ bool Parse(const std::string& argument, Options* options) {
     options->no_ids = true;
   } else if (name == "--no-usage") {
     options->no_usage = true;
+  } else if (name == "--no-metrics") {
+    options->no_metrics = true;
   } else if (name == "--vocabulary") {
     options->vocabulary = std::atoll(value.c_str());
   } else if (name == "--log") {

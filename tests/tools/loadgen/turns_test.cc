@@ -29,6 +29,22 @@ TEST(Turns, RepeatTheHistoryWithTheServersOwnAnswersAfterTheTimeToThink) {
   EXPECT_NEAR(Of(ran, Metric::kE2e).max, 1000, 1e-6);  // thinking is no latency
 }
 
+// Scenario: each answer ends with text that its server had held back, a second behind its tokens.
+TEST(Turns, GoOnWithTextThatCameBehindItsTokens) {
+  FakeLoop loop;
+  FakeBackend backend(&loop);
+  backend.held_back_s = 1;
+  backend.gives_ids = false;
+  FakeWorkload workload({{.turns = {{.messages = {{"user", "Hi"}}}, {.messages = {{"user", "So"}}}},
+                          .form = PromptForm::kChat}});
+  const Ran ran = RunLoad({.kind = LoopKind::kClosed}, &workload, &backend, &loop);
+  EXPECT_EQ(ran.result.completed, 2);
+  EXPECT_EQ(backend.sent.back().encoded, "user:Hi assistant:ABC user:So ");
+  EXPECT_EQ(ran.result.output_tokens, 2 * 2);
+  EXPECT_EQ(ran.result.itl.count, 2);
+  EXPECT_EQ(ran.result.itl.max, 0) << "it is no token that took a second";
+}
+
 // They come much later than the sessions; the time to drain begins when the last one is sent.
 TEST(Turns, OfAWorkloadThatHasEndedAreAllSent) {
   for (const LoopKind kind : {LoopKind::kOpen, LoopKind::kClosed}) {

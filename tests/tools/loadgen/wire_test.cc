@@ -10,6 +10,7 @@
 #include "tools/loadgen/extra_body.h"
 #include "tools/loadgen/http_backend.h"
 #include "tools/loadgen/openai_wire.h"
+#include "tools/loadgen/recorder.h"
 #include "tools/loadgen/sse_parser.h"
 
 namespace refrain::loadgen {
@@ -137,6 +138,9 @@ TEST(OpenAiWire, ReadsEventsOfCompletionsAndChats) {
   EXPECT_EQ(ids->token_ids, (std::vector<int32_t>{4, 5}));
   const auto role = DecodeEvent(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})");
   EXPECT_EQ(role->tokens, 0);
+  EXPECT_EQ(DecodeEvent(R"({"choices":[{"text":"","finish_reason":null}]})")->tokens, 1);
+  EXPECT_EQ(DecodeEvent(R"({"choices":[{"text":"","finish_reason":"stop"}]})")->tokens, 0);
+  EXPECT_EQ(DecodeEvent(R"({"choices":[{"text":"","token_ids":[]}]})")->tokens, 0);
   const auto chat =
       DecodeEvent(R"({"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}],"usage":null})");
   EXPECT_EQ(chat->tokens, 1);
@@ -240,6 +244,30 @@ TEST(AnswerReader, ReadsAnAnswerHoweverItsBytesArrive) {
   }
 }
 
+// A server or a proxy may send something ahead of its answer (RFC 9110, 15.2).
+TEST(AnswerReader, WhatComesAheadOfAnAnswerIsNone) {
+  const std::string hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nRetry-After: 9\r\n\r\n";
+  const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+  for (const std::string& ahead : {hints, go_on, go_on + hints}) {
+    const std::string bytes = ahead + Good();
+    for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+      const Outcome outcome = Read(bytes, piece, false);
+      ASSERT_TRUE(outcome.done) << piece;
+      EXPECT_TRUE(outcome.keep_alive) << piece;
+      ASSERT_FALSE(outcome.end.failure.has_value()) << piece << outcome.end.failure->kind;
+      EXPECT_EQ(outcome.received.said, "ab") << piece;
+      EXPECT_FALSE(outcome.end.retry_after_s.has_value()) << piece;
+    }
+    EXPECT_EQ(Read(ahead, 4096, true).end.failure->kind, "connection_lost");
+  }
+  EXPECT_EQ(Read("HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n", 7, true).end.failure->kind, "http_101");
+  Received nothing;
+  AnswerReader reader(&nothing);
+  EXPECT_EQ(reader.Feed(go_on, 1), go_on.size());
+  EXPECT_TRUE(reader.started()) << "the request has come, and is not sent again";
+  EXPECT_FALSE(reader.done());
+}
+
 // Wherever an answer ends too early, it is a failure of the right kind.
 TEST(AnswerReader, AnAnswerCutAnywhereIsBroken) {
   const std::string bytes = Good();
@@ -324,6 +352,33 @@ TEST(AnswerReader, AnAnswerThatEndsWithTheConnectionIsWhole) {
       10, true);
   EXPECT_FALSE(outcome.end.failure.has_value());
   EXPECT_FALSE(outcome.keep_alive);
+}
+
+// Scenario: three tokens of a completion show nothing (parts of a character, say), then one does;
+// an event each second.
+TEST(AnswerReader, AnEventOfACompletionIsATokenThoughItShowsNoText) {
+  const std::string silent = "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":null}]}\n\n";
+  Received received;
+  AnswerReader reader(&received);
+  reader.Feed("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", 0.5);
+  double now_s = 0;
+  for (const std::string& event :
+       {silent, silent, silent, std::string("data: {\"choices\":[{\"text\":\"a\"}]}\n\n"),
+        std::string("data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
+                    "data: {\"choices\":[],\"usage\":{\"completion_tokens\":5}}\n\n"
+                    "data: [DONE]\n\n")}) {
+    EXPECT_EQ(reader.Feed(event, ++now_s), event.size());
+  }
+  reader.FeedEnd(++now_s);
+  const AnswerEnd end = reader.TakeEnd();
+  EXPECT_FALSE(end.failure.has_value());
+  EXPECT_EQ(received.count, 4);
+  EXPECT_EQ(received.said, "a");
+  const RequestValues values = ValuesOf({.first_token_s = received.first_s,
+                                         .last_token_s = end.finished_s.value_or(0),
+                                         .output_tokens = end.output_tokens.value_or(0)});
+  EXPECT_EQ(values.ms[static_cast<size_t>(Metric::kTtft)], 1000);
+  EXPECT_EQ(values.ms[static_cast<size_t>(Metric::kTpot)], 1000);
 }
 
 // Tokens without text are known at the end only: the first one is then the end's.
