@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "server/concat.h"
+#include "server/open_files.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -29,8 +29,6 @@ constexpr std::chrono::milliseconds kRecount{5};
 // Of the time that a client has for what was written to it: how often is looked whether it takes
 // it.
 constexpr int kLooks = 14;
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 ino_t InodeOf(int file) {
   struct stat about {};
@@ -60,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& host
   auto sockets = ListenAt(bracketed ? host.substr(1, host.size() - 2) : host, port);
   if (!sockets.ok()) return failed(std::string(sockets.status().message()));
   const int stop_event = ::eventfd(0, EFD_CLOEXEC);
-  if (stop_event < 0) return failed(ErrorText(errno));
+  if (stop_event < 0) return failed(SystemErrorText(errno));
   return std::unique_ptr<Listener>(new Listener(*std::move(sockets), stop_event));
 }
 

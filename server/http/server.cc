@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <future>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -378,7 +379,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
     try {
       impl = std::make_unique<Impl>(std::move(options), router);
     } catch (const boost::system::system_error& refused) {
-      return absl::ResourceExhaustedError(refused.what());
+      throw std::system_error(refused.code());
     }
     absl::Status status = impl->Listen();
     if (status.ok()) impl->StartThreads();

@@ -21,11 +21,13 @@
 #include "server/listening_sockets.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/eventually.h"
+#include "tests/support/files_left.h"
 
 namespace refrain::server::rpc {
 namespace {
 
 using ::refrain::testing::Eventually;
+using ::refrain::testing::FilesLeft;
 using ::refrain::testing::RawClient;
 using namespace std::chrono_literals;
 
@@ -257,6 +259,19 @@ TEST_F(ListenerTest, WaitsUntilWhatWasTakenIsClosed) {
   taker_.CloseOne();
   EXPECT_TRUE(listener_->WaitUntilNoConnections(soon()));
   for (const int socket : other) ::close(socket);
+}
+
+TEST_F(ListenerTest, SaysWhichLimitsThereAreWhereTheSystemRefusesAFile) {
+  int files = 0;
+  for (;; ++files) {
+    ASSERT_LT(files, 20);
+    const FilesLeft few(files);
+    const auto listener = Listener::Open("127.0.0.1", 0);
+    if (listener.ok()) break;
+    const std::string text(listener.status().message());
+    EXPECT_NE(text.find("ulimit -n"), std::string::npos) << files << text;
+  }
+  EXPECT_GT(files, 1);
 }
 
 TEST_F(ListenerTest, AnAddressThatCannotBeHadIsNamedWithTheReason) {
