@@ -138,6 +138,20 @@ TEST_F(ListenerTest, TellsThatThereAreNoFilesAndTakesTheConnectionOnceThereAre) 
   ::close(socket);
 }
 
+TEST_F(ListenerTest, AClientThatTakesNothingHasNoFileThatAnotherWaitsFor) {
+  Start(2, 500ms);
+  RawClient stalls(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  ASSERT_TRUE(Fill());
+  const FilesLeft one(1);
+  RawClient waits(listener_->port());
+  ASSERT_TRUE(waits.connected());
+  EXPECT_TRUE(EndsWithin(10s));
+  EXPECT_EQ(accept_error_, EMFILE);
+  taker_.CloseOne();
+  EXPECT_TRUE(taker_.WaitForTaken(2));
+}
+
 // Nagle's algorithm would hold a token back until the one before is acknowledged.
 TEST_F(ListenerTest, SocketsSendSmallMessagesAtOnce) {
   Start(2);
