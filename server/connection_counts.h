@@ -11,7 +11,8 @@ struct ConnectionCounts {
   std::atomic<int64_t> accepted{0};
   std::atomic<int64_t> refused{0};  // beyond the bound on connections
   std::atomic<int64_t> evicted{0};  // idle ones that were ended for others, at that bound
-  // Times that one could not be accepted for want of files or memory; it waits.
+  // Times that one could not be accepted for want of files or memory; it waits, or is closed where
+  // the memory was wanted behind accept().
   std::atomic<int64_t> accept_errors{0};
 };
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
-#include <system_error>
 
 #include "server/concat.h"
+#include "server/open_files.h"
 
 namespace refrain::server {
 namespace {
@@ -23,7 +23,7 @@ absl::Status Failed(std::string_view call) {
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) code = absl::StatusCode::kNotFound;
   if (error == EADDRINUSE) code = absl::StatusCode::kAlreadyExists;
-  return absl::Status(code, Concat(call, ": ", std::generic_category().message(error)));
+  return absl::Status(code, Concat(call, ": ", SystemErrorText(error)));
 }
 
 void SetPort(SocketAddress* address, uint16_t port) {

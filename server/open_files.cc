@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
+#include <system_error>
 
 #include "server/concat.h"
 
@@ -40,6 +42,15 @@ absl::Status CheckOpenFileLimit(int64_t open_files, int io_threads, int front_en
       Concat("only ", open_files, " files may be open at once (ulimit -n, systemd's LimitNOFILE): ",
              needed, " are needed with server.io_threads = ", io_threads));
 }
+
+std::string SystemErrorText(int error) {
+  const std::string text = std::generic_category().message(error);
+  if (!IsFileRefused(error)) return text;
+  return Concat("the system refuses a file (", text,
+                "): ulimit -n, systemd's LimitNOFILE or fs.file-max is too low");
+}
+
+bool IsFileRefused(int error) { return error == EMFILE || error == ENFILE; }
 
 void OccupyStandardFiles() {
   // open() takes the lowest number that is free.

@@ -2,6 +2,7 @@
 #define REFRAIN_SERVER_OPEN_FILES_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 
@@ -16,6 +17,13 @@ int64_t RaiseOpenFileLimit();
 // each of `front_ends` beside what the process itself needs, its `io_threads` among that: libraries
 // that get no file at their start end the process, or serve nobody.
 absl::Status CheckOpenFileLimit(int64_t open_files, int io_threads, int front_ends);
+
+// What errno `error` says, and where the system refuses a file (IsFileRefused) which limits there
+// are: an operator knows one of them. Any thread.
+std::string SystemErrorText(int error);
+
+// EMFILE, ENFILE.
+bool IsFileRefused(int error);
 
 // Opens /dev/null in place of each of standard input, output and error that is closed: the next
 // file to be opened would else take its number, and what is written there, the log say, would go

@@ -65,8 +65,13 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
       standard.has_value()
           ? ::fcntl(*standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
           : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
-  if (file >= 0) return file;
-  return CannotOpen(path, errno);
+  if (file < 0) return CannotOpen(path, errno);
+  // The log's lines go to its end from now on, too: where it is truncated, both would else leave
+  // zeros in front.
+  if (standard.has_value() && S_ISREG(found.st_mode)) {
+    ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) | O_APPEND);
+  }
+  return file;
 }
 
 // Without waiting. Who else has a socket would see it changed if it were told not to block.

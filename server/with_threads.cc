@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "server/concat.h"
+#include "server/open_files.h"
 
 namespace refrain::server {
 
@@ -11,12 +12,8 @@ absl::Status WithThreads(const std::function<absl::Status()>& start) {
   try {
     return start();
   } catch (const std::system_error& refused) {
-    if (refused.code() == std::errc::too_many_files_open ||
-        refused.code() == std::errc::too_many_files_open_in_system) {
-      return absl::ResourceExhaustedError(
-          Concat("the system refuses a file (", refused.code().message(),
-                 "): ulimit -n, systemd's LimitNOFILE or fs.file-max is too low"));
-    }
+    const int error = refused.code().default_error_condition().value();
+    if (IsFileRefused(error)) return absl::ResourceExhaustedError(SystemErrorText(error));
     return absl::ResourceExhaustedError(
         Concat("the system refuses a thread (", refused.code().message(),
                "): ulimit -u, systemd's TasksMax, a container's limit of pids or its memory is too "

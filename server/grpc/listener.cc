@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "server/concat.h"
+#include "server/open_files.h"
 
 namespace refrain::server::rpc {
 namespace {
@@ -29,8 +29,6 @@ constexpr std::chrono::milliseconds kRecount{5};
 // Of the time that a client has for what was written to it: how often is looked whether it takes
 // it.
 constexpr int kLooks = 14;
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 ino_t InodeOf(int file) {
   struct stat about {};
@@ -60,17 +58,28 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(const std::string& host
   auto sockets = ListenAt(bracketed ? host.substr(1, host.size() - 2) : host, port);
   if (!sockets.ok()) return failed(std::string(sockets.status().message()));
   const int stop_event = ::eventfd(0, EFD_CLOEXEC);
-  if (stop_event < 0) return failed(ErrorText(errno));
-  return std::unique_ptr<Listener>(new Listener(*std::move(sockets), stop_event));
+  if (stop_event < 0) return failed(SystemErrorText(errno));
+  const int spare = ::fcntl(stop_event, F_DUPFD_CLOEXEC, 0);
+  if (spare < 0) {
+    const int error = errno;
+    ::close(stop_event);
+    return failed(SystemErrorText(error));
+  }
+  return std::unique_ptr<Listener>(new Listener(*std::move(sockets), stop_event, spare));
 }
 
-Listener::Listener(std::vector<ListeningSocket> sockets, int stop_event)
-    : sockets_(std::move(sockets)), stop_event_(stop_event), port_(sockets_[0].port()) {}
+Listener::Listener(std::vector<ListeningSocket> sockets, int stop_event, int spare)
+    : sockets_(std::move(sockets)),
+      stop_event_(stop_event),
+      port_(sockets_[0].port()),
+      open_(stop_event, spare) {}
 
 Listener::~Listener() {
   Stop();
   ::close(stop_event_);
 }
+
+Listener::OpenConnections::~OpenConnections() { ::close(spare_); }
 
 void Listener::OpenConnections::Add(int socket, std::chrono::milliseconds patience) {
   open_.push_back({.socket = socket, .inode = InodeOf(socket), .watch = StallWatch(patience)});
@@ -82,10 +91,9 @@ void Listener::OpenConnections::EndStalled(Clock::time_point now) {
     const std::optional<SentBytes> sent = SentBytesOf(one.socket);
     if (!sent.has_value() || !one.watch.IsStalled(*sent, now)) continue;
     // Its number may be another's by now; what a number of our own stands for stays.
-    const int own = ::fcntl(one.socket, F_DUPFD_CLOEXEC, 0);
-    if (own < 0) continue;
-    if (InodeOf(own) == one.inode) Break(own);
-    ::close(own);
+    if (::dup3(one.socket, spare_, O_CLOEXEC) < 0) continue;
+    if (InodeOf(spare_) == one.inode) Break(spare_);
+    ::dup3(idle_, spare_, O_CLOEXEC);
   }
 }
 

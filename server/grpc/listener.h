@@ -61,6 +61,11 @@ class Listener {
   // gives their numbers to other files; each socket has an inode of its own.
   class OpenConnections {
    public:
+    // Owns `spare`, which stands for what `idle` does but while it stands for a connection: where
+    // no files are left, those that stall have what others wait for.
+    OpenConnections(int idle, int spare) : idle_(idle), spare_(spare) {}
+    ~OpenConnections();
+
     void Add(int socket, std::chrono::milliseconds patience);
     bool Full(int most);
     bool empty() const { return open_.empty(); }
@@ -77,11 +82,13 @@ class Listener {
     };
     void Recount();
 
+    const int idle_;
+    const int spare_;
     std::vector<Entry> open_;
     std::chrono::steady_clock::time_point counted_;
   };
 
-  Listener(std::vector<ListeningSocket> sockets, int stop_event);
+  Listener(std::vector<ListeningSocket> sockets, int stop_event, int spare);
   void Accept(int max_connections, ConnectionCounts* counts, const Taking& taking,
               std::chrono::milliseconds patience);
   bool WaitForStop(int most_ms) const;

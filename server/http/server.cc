@@ -16,7 +16,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <boost/system/system_error.hpp>
+#include <cerrno>
 #include <future>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -117,6 +120,7 @@ struct Server::Impl {
   // Those that were started; idempotent.
   void EndThreads();
   asio::awaitable<void> Accept(tcp::acceptor* acceptor);
+  void CountAcceptError(int error);
   IoThread* NextHome();  // on io[0]'s thread, once it runs
   // Until it is stopped. What a handler throws (there was no memory for it) costs its connection
   // and not the daemon.
@@ -168,6 +172,7 @@ absl::Status Server::Impl::Listen() {
     error_code error;
     acceptors.emplace_back(io[0]->context)
         .assign(socket.family() == AF_INET6 ? tcp::v6() : tcp::v4(), socket.get(), error);
+    if (!error) acceptors.back().non_blocking(true, error);
     if (error) return failed(error.message());
     socket.Release();
   }
@@ -198,28 +203,40 @@ void Server::Impl::EndThreads() {
 Server::Impl::IoThread* Server::Impl::NextHome() { return io[next_home++ % io.size()].get(); }
 
 asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
-  asio::steady_timer pause(io[0]->context);
   while (acceptor->is_open()) {
     IoThread* home = NextHome();
     try {
-      auto [error, socket] = co_await acceptor->async_accept(home->context, kAwait);
-      // Also where the acceptor was closed between this one and now.
+      asio::steady_timer pause(io[0]->context);
+      // Not async_accept: where there is no memory for the connection Asio destroys who waits for
+      // it, which is this frame, and nobody accepts any more.
+      auto [error] = co_await acceptor->async_wait(tcp::acceptor::wait_read, kAwait);
+      tcp::socket socket(home->context);
+      if (!error) acceptor->accept(socket, error);
+      if (error == asio::error::would_block) continue;
       if (!error) {
         co_await MakeRoom(&pause);
         Admit(home, std::move(socket));
         continue;
       }
       if (!acceptor->is_open()) co_return;
-      if (IsShortage(error.value())) {
-        ++options.connection_counts->accept_errors;
-        if (options.on_accept_error) options.on_accept_error(error.value());
-      }
+      if (IsShortage(error.value())) CountAcceptError(error.value());
       pause.expires_after(kAcceptPause);
       co_await pause.async_wait(kAwait);
     } catch (const std::bad_alloc&) {
+      CountAcceptError(ENOMEM);
       // Nor is there any for waiting in another way.
       std::this_thread::sleep_for(kAcceptPause);
     }
+  }
+}
+
+void Server::Impl::CountAcceptError(int error) {
+  ++options.connection_counts->accept_errors;
+  if (!options.on_accept_error) return;
+  try {
+    options.on_accept_error(error);
+  } catch (const std::exception&) {
+    return;  // there is no memory for telling it either
   }
 }
 
@@ -268,12 +285,15 @@ void Server::Impl::RunLoop(asio::io_context* context) {
 void Server::Impl::AcceptTheLast() {
   for (tcp::acceptor& acceptor : acceptors) {
     error_code error;
-    acceptor.non_blocking(true, error);
-    while (!error) {
-      IoThread* home = NextHome();
-      tcp::socket socket(home->context);
-      acceptor.accept(socket, error);
-      if (!error) Admit(home, std::move(socket));
+    try {
+      while (!error) {
+        IoThread* home = NextHome();
+        tcp::socket socket(home->context);
+        acceptor.accept(socket, error);
+        if (!error) Admit(home, std::move(socket));
+      }
+    } catch (const std::bad_alloc&) {
+      CountAcceptError(ENOMEM);
     }
     acceptor.close(error);
   }
@@ -359,7 +379,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
     try {
       impl = std::make_unique<Impl>(std::move(options), router);
     } catch (const boost::system::system_error& refused) {
-      return absl::ResourceExhaustedError(refused.what());
+      throw std::system_error(refused.code());
     }
     absl::Status status = impl->Listen();
     if (status.ok()) impl->StartThreads();
@@ -394,8 +414,13 @@ void Server::Stop(std::chrono::milliseconds grace) {
   BeginDrain();
   std::promise<void> closed;
   asio::post(impl_->io[0]->context, [impl = impl_.get(), &closed] {
+    // Also where something is thrown: it is waited for.
+    struct Closed {
+      std::promise<void>* closed;
+      ~Closed() { closed->set_value(); }
+    };
+    const Closed at_the_end{&closed};
     impl->AcceptTheLast();
-    closed.set_value();
   });
   // Whoever was accepted counts below.
   closed.get_future().wait();

@@ -7,17 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "server/daemon.h"
 #include "tests/server/daemon_process.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/support/eventually.h"
 #include "tests/support/little_room.h"
 #include "tests/support/temporary_directory.h"
 
@@ -26,6 +25,7 @@ namespace {
 
 using ::refrain::testing::DaemonArguments;
 using ::refrain::testing::DaemonProcess;
+using ::refrain::testing::Eventually;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::PostRequest;
 using ::refrain::testing::RawClient;
@@ -91,6 +91,19 @@ TEST(DaemonSurroundings, SaysOnceThatItCannotAcceptAndCountsIt) {
   const uint16_t port = daemon.Port();
   const uint16_t grpc_port = daemon.GrpcPort();
   ASSERT_TRUE(daemon.WaitForOutput(" ready ")) << daemon.output();
+  RawClient looks(port);
+  std::string page;
+  const auto tries = [&](const std::string& front_end) {
+    const std::string name = "refrain_accept_errors_total{front_end=\"" + front_end + "\"} ";
+    const size_t at = page.find(name);
+    return at == std::string::npos ? -1 : std::stoi(page.substr(at + name.size()));
+  };
+  const auto look = [&] {
+    looks.Send(GetRequest("/metrics"));
+    page = looks.ReadResponse().body;
+  };
+  look();
+  ASSERT_EQ(tries("http"), 0) << page;
   daemon.LimitOpenFiles(3);
   RawClient waits(port);
   const RawClient waits_for_grpc(grpc_port);
@@ -98,16 +111,13 @@ TEST(DaemonSurroundings, SaysOnceThatItCannotAcceptAndCountsIt) {
   const std::string why = " error=\"Too many open files\"";
   EXPECT_TRUE(daemon.WaitForOutput(said + "http" + why)) << daemon.output();
   EXPECT_TRUE(daemon.WaitForOutput(said + "grpc" + why)) << daemon.output();
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // of several tries
+  EXPECT_TRUE(Eventually([&] {
+    look();
+    return tries("http") > 1 && tries("grpc") > 1;
+  })) << page;
   daemon.LimitOpenFiles(kFiles);
-  waits.Send(GetRequest("/metrics"));
-  const std::string page = waits.ReadResponse().body;
-  for (const std::string front_end : {"http", "grpc"}) {
-    const std::string name = "refrain_accept_errors_total{front_end=\"" + front_end + "\"} ";
-    const size_t at = page.find(name);
-    ASSERT_NE(at, std::string::npos) << page;
-    EXPECT_GT(std::stoi(page.substr(at + name.size())), 1) << front_end;
-  }
+  waits.Send(GetRequest("/live"));
+  EXPECT_EQ(waits.ReadResponse().status, 200);
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), StatusOf(ExitStatus::kOk)) << daemon.output();
   for (const std::string front_end : {"http", "grpc"}) {

@@ -137,25 +137,32 @@ TEST(GrpcOnlyDaemon, EndsAStartThatAddressesDoNotSufficeFor) {
   using Clock = std::chrono::steady_clock;
   constexpr rlim_t kStackBytes = rlim_t{8} << 20;
   constexpr auto kTime = std::chrono::seconds(10);
-  constexpr auto kPatience = std::chrono::seconds(60);  // StartLibraryThreads takes up to 20 s
+  constexpr auto kLibraryTime = std::chrono::seconds(20);  // of StartLibraryThreads, at most
+  constexpr auto kPatience = 3 * kLibraryTime;
   int refused = 0;
+  int refused_by_library = 0;
   const Clock::time_point begin = Clock::now();
   for (rlim_t mib = 224; mib < 640 && Clock::now() < begin + kTime; mib += 16) {
     const rlim_t addresses = mib << 20;
     DaemonProcess daemon(Arguments(), {.stack_bytes = rlimit{kStackBytes, kStackBytes},
                                        .address_bytes = rlimit{addresses, addresses}});
-    if (daemon.WaitForOutput(" ready ")) continue;
-    int status = daemon.Wait();
-    for (const auto sent = Clock::now(); !daemon.has_ended() && Clock::now() < sent + kPatience;) {
+    const Clock::time_point started = Clock::now();
+    bool ready = daemon.WaitForOutput(" ready ");
+    int status = -1;
+    while (!ready && !daemon.has_ended() && Clock::now() < started + kPatience) {
       status = daemon.Wait();
+      ready = daemon.WaitForOutput(" ready ");  // later than it is waited for at once
     }
+    if (ready) continue;
     ASSERT_TRUE(daemon.has_ended()) << mib << " MiB: " << daemon.output();
     ++refused;
+    if (Clock::now() >= started + kLibraryTime) ++refused_by_library;
     if (status < 0) continue;  // gRPC aborts where it gets no memory
     EXPECT_EQ(status, static_cast<int>(ExitStatus::kFailed)) << mib << daemon.output();
     EXPECT_NE(daemon.output().find("ulimit"), std::string::npos) << mib << daemon.output();
   }
   EXPECT_GT(refused, 0) << "the limit has no effect";
+  if (refused_by_library == 0) GTEST_SKIP() << "none of these had got as far as gRPC's own threads";
 }
 
 // gRPC starts threads when there is much to do, and what it gives to one that it was refused is

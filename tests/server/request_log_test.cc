@@ -174,6 +174,32 @@ TEST_F(RequestLogTest, SharesAFileWithTheLog) {
   std::filesystem::remove(::testing::TempDir() + "/link");
 }
 
+// As logrotate's copytruncate does.
+TEST_F(RequestLogTest, AFileThatIsTheLogsTooMayBeTruncated) {
+  auto requests = *RequestLog::Open("/dev/stderr");
+  const auto write_both = [&](const char* event) {
+    struct stat before {};
+    EXPECT_EQ(::fstat(STDERR_FILENO, &before), 0);
+    requests->Write(Answered());
+    EXPECT_TRUE(Eventually([&] {
+      struct stat now {};
+      return ::fstat(STDERR_FILENO, &now) == 0 && now.st_size > before.st_size;
+    }));
+    log_.Info(event);
+  };
+  write_both("first");
+  EXPECT_EQ(::ftruncate(STDERR_FILENO, 0), 0);
+  write_both("second");
+  EXPECT_TRUE(requests->Reopen().ok());
+  EXPECT_EQ(::ftruncate(STDERR_FILENO, 0), 0);
+  write_both("third");
+  requests.reset();
+  const std::string said = Said();
+  EXPECT_EQ(said.find('\0'), std::string::npos);
+  EXPECT_EQ(Occurrences(said, "{\"ts\":"), 1u) << said;
+  EXPECT_EQ(Occurrences(said, " info "), 1u) << said;
+}
+
 // The disk fills up inside a line and has room again later.
 TEST_F(RequestLogTest, TheLineAfterAnInterruptedOneIsALineOfItsOwn) {
   const std::string path = ::testing::TempDir() + "/interrupted.jsonl";

@@ -21,11 +21,13 @@
 #include "server/listening_sockets.h"
 #include "tests/server/http/raw_client.h"
 #include "tests/support/eventually.h"
+#include "tests/support/files_left.h"
 
 namespace refrain::server::rpc {
 namespace {
 
 using ::refrain::testing::Eventually;
+using ::refrain::testing::FilesLeft;
 using ::refrain::testing::RawClient;
 using namespace std::chrono_literals;
 
@@ -134,6 +136,20 @@ TEST_F(ListenerTest, TellsThatThereAreNoFilesAndTakesTheConnectionOnceThereAre) 
   EXPECT_EQ(accept_error_, EMFILE);
   EXPECT_TRUE(taker_.WaitForTaken(2));
   ::close(socket);
+}
+
+TEST_F(ListenerTest, AClientThatTakesNothingHasNoFileThatAnotherWaitsFor) {
+  Start(2, 500ms);
+  RawClient stalls(listener_->port());
+  ASSERT_TRUE(taker_.WaitForTaken(1));
+  ASSERT_TRUE(Fill());
+  const FilesLeft one(1);
+  RawClient waits(listener_->port());
+  ASSERT_TRUE(waits.connected());
+  EXPECT_TRUE(EndsWithin(10s));
+  EXPECT_EQ(accept_error_, EMFILE);
+  taker_.CloseOne();
+  EXPECT_TRUE(taker_.WaitForTaken(2));
 }
 
 // Nagle's algorithm would hold a token back until the one before is acknowledged.
@@ -257,6 +273,19 @@ TEST_F(ListenerTest, WaitsUntilWhatWasTakenIsClosed) {
   taker_.CloseOne();
   EXPECT_TRUE(listener_->WaitUntilNoConnections(soon()));
   for (const int socket : other) ::close(socket);
+}
+
+TEST_F(ListenerTest, SaysWhichLimitsThereAreWhereTheSystemRefusesAFile) {
+  int files = 0;
+  for (;; ++files) {
+    ASSERT_LT(files, 20);
+    const FilesLeft few(files);
+    const auto listener = Listener::Open("127.0.0.1", 0);
+    if (listener.ok()) break;
+    const std::string text(listener.status().message());
+    EXPECT_NE(text.find("ulimit -n"), std::string::npos) << files << text;
+  }
+  EXPECT_GT(files, 1);
 }
 
 TEST_F(ListenerTest, AnAddressThatCannotBeHadIsNamedWithTheReason) {
