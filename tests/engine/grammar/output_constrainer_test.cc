@@ -3,18 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/grammar/grammar_matcher.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/heap_counts.h"
 
 namespace refrain::engine {
 namespace {
 
 using ::refrain::testing::FakeTokenizer;
+using ::refrain::testing::HeapCountsOfThread;
 using ::refrain::testing::LetterVocabulary;
 using ::testing::HasSubstr;
 
@@ -116,6 +121,38 @@ TEST_F(OutputConstrainerTest, KeepsNoMoreThanItHasRoomFor) {
   const size_t kept = constrainer_.grammar_bytes();
   EXPECT_LE(kept, OutputConstrainer::kKeptBytes);
   EXPECT_GE(kept, OutputConstrainer::kKeptBytes - 2 * one_bytes);
+}
+
+// Refused is its place in the list of those that are kept: the last allocation before it is kept.
+TEST_F(OutputConstrainerTest, WhatFindsNoMemoryToBeKeptTakesNoRoom) {
+  const auto format_of = [](size_t number) {
+    const std::string text(60'000, static_cast<char>('a' + number % 16));
+    return FormatOf(OutputFormat::Choice{{text + std::to_string(100 + number)}});
+  };
+  const OutputFormat first = format_of(0);
+  const int64_t before = HeapCountsOfThread().allocations;
+  const size_t bytes = Make(first)->memory_bytes() + first.bytes() + 64;
+  std::unique_ptr<OutputConstrainer> constrainer;
+  for (int64_t last = HeapCountsOfThread().allocations - before;; --last) {
+    constrainer = std::make_unique<OutputConstrainer>(&tokenizer_, tokenizer_.vocab_size());
+    HeapCountsOfThread().until_refused = last;
+    try {
+      (void)constrainer->Make(first, {}, "", nullptr);
+    } catch (const std::bad_alloc&) {
+    }
+    HeapCountsOfThread().until_refused = -1;
+    ASSERT_GT(last, 0);
+    if (!constrainer->FindOrNone(first, {}).has_value()) break;
+  }
+  EXPECT_EQ(constrainer->grammar_bytes(), 0u);
+  // As many as there is room for.
+  const size_t most = OutputConstrainer::kKeptBytes / bytes;
+  ASSERT_LT(most, OutputConstrainer::kKeptGrammars);
+  ASSERT_GT((most + 1) * (bytes - 64), OutputConstrainer::kKeptBytes);
+  for (size_t i = 1; i <= most; ++i) {
+    ASSERT_TRUE(constrainer->Make(format_of(i), {}, "", nullptr).ok());
+  }
+  EXPECT_TRUE(constrainer->FindOrNone(format_of(1), {}).has_value());
 }
 
 TEST_F(OutputConstrainerTest, RefusesWhatIsOverrunFromTheStart) {
