@@ -62,16 +62,17 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
 // No limit counts the memory of a request that waits: it is that of its tokens.
 TEST_F(PromptEncoderTest, KeepsNoMemoryForWhatIsCutOff) {
   constexpr int32_t kMany = 1'000'000;
-  Request request;
-  request.keep_prompt_tokens = 3;
-  request.prompt = TokenPrompt{.ids = std::vector<TokenId>(kMany, T(1))};
-  const EncodedRequest of_ids = Encode(std::move(request));
+  Request ids;
+  ids.keep_prompt_tokens = 3;
+  ids.prompt = TokenPrompt{.ids = std::vector<TokenId>(kMany, T(1))};
+  const EncodedRequest of_ids = Encode(std::move(ids));
   EXPECT_TRUE(status_.ok()) << status_;
   EXPECT_EQ(of_ids.prompt.size(), 3u);
   EXPECT_LT(of_ids.prompt.capacity(), 1024u);
-  request.prompt = TextPrompt{.text = std::string(kMany, 'a')};
-  request.keep_prompt_tokens = 3;
-  const EncodedRequest of_text = Encode(std::move(request));
+  Request text;
+  text.keep_prompt_tokens = 3;
+  text.prompt = TextPrompt{.text = std::string(kMany, 'a')};
+  const EncodedRequest of_text = Encode(std::move(text));
   EXPECT_TRUE(status_.ok()) << status_;
   EXPECT_EQ(of_text.prompt.size(), 3u);
   EXPECT_LT(of_text.prompt.capacity(), 1024u);
