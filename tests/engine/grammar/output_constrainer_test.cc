@@ -14,6 +14,7 @@
 #include "engine/grammar/grammar_matcher.h"
 #include "tests/support/fake_tokenizer.h"
 #include "tests/support/heap_counts.h"
+#include "tests/support/refused_memory.h"
 
 namespace refrain::engine {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 using ::refrain::testing::FakeTokenizer;
 using ::refrain::testing::HeapCountsOfThread;
 using ::refrain::testing::LetterVocabulary;
+using ::refrain::testing::RefuseEachAllocation;
 using ::testing::HasSubstr;
 
 using Form = decltype(OutputFormat::form);
@@ -153,6 +155,21 @@ TEST_F(OutputConstrainerTest, WhatFindsNoMemoryToBeKeptTakesNoRoom) {
     ASSERT_TRUE(constrainer->Make(format_of(i), {}, "", nullptr).ok());
   }
   EXPECT_TRUE(constrainer->FindOrNone(format_of(1), {}).has_value());
+}
+
+// Scenario: an output may begin in many places at once, of as many rules.
+TEST_F(OutputConstrainerTest, AfterAnyRefusedAllocationTheSameFormIsMade) {
+  constexpr int kRules = 60;
+  std::string grammar = "root ::= \"x\"", rules;
+  for (int i = 0; i < kRules; ++i) {
+    const std::string name = "rule" + std::to_string(i);
+    grammar += " | " + name;
+    rules += name + " ::= \"a\" \"" + std::string(static_cast<size_t>(i) + 1, 'b') + "\" | \"c\"\n";
+  }
+  const OutputFormat format = FormatOf(OutputFormat::Ebnf{grammar + "\n" + rules});
+  const auto refused = RefuseEachAllocation([&] { Make(format); });
+  EXPECT_GT(refused, 300);
+  EXPECT_TRUE(IsKept(format));
 }
 
 TEST_F(OutputConstrainerTest, RefusesWhatIsOverrunFromTheStart) {
