@@ -10,14 +10,18 @@
 namespace refrain::engine {
 namespace {
 
+absl::Status NoMemory() {
+  return absl::ResourceExhaustedError(
+      "the system refuses memory for the prompt (ulimit -v, vm.overcommit_memory)");
+}
+
 // One prompt that is too much for the system's limits ends, and the others go on.
 template <typename Work>
 std::invoke_result_t<Work> WithMemory(Work work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        "the system refuses memory for the prompt (ulimit -v, vm.overcommit_memory)");
+    return NoMemory();
   }
 }
 
@@ -54,7 +58,7 @@ std::optional<EncodePool::Job> EncodePool::Lane::WaitAndPop() {
     if (!job.has_value()) changed.Wait(mutex);
   }
   --idle_threads;
-  if (job.has_value() && is_long) in_work.Begin(*job);
+  if (job.has_value() && is_long) job->counted_for = in_work.BeginOrNull(*job);
   return job;
 }
 
@@ -72,12 +76,18 @@ bool EncodePool::InWork::MayBegin(const std::string& tenant, const Job& job,
   return !job.is_large() || (own.large == 0 && large_ < kMostLargeTexts);
 }
 
-void EncodePool::InWork::Begin(const Job& job) {
-  Texts& own = by_tenant_[job.tenant()];
-  ++own.all;
-  if (!job.is_large()) return;
-  ++own.large;
-  ++large_;
+const std::string* EncodePool::InWork::BeginOrNull(const Job& job) {
+  try {
+    auto& [tenant, own] = *by_tenant_.try_emplace(job.tenant()).first;
+    ++own.all;
+    if (job.is_large()) {
+      ++own.large;
+      ++large_;
+    }
+    return &tenant;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 void EncodePool::InWork::End(const std::string& tenant, bool large) {
@@ -118,8 +128,9 @@ void EncodePool::Lane::Stop() {
 // text when nobody wants it.
 class EncodePool::LongTextPace : public EncodePace {
  public:
-  LongTextPace(EncodePool& pool, const EncodedRequest& request)
-      : pool_(pool), request_(request), tenant_(request.request.tenant) {
+  // `tenant`, the request's, outlives it, which the request need not once it is encoded.
+  LongTextPace(EncodePool& pool, const EncodedRequest& request, const std::string& tenant)
+      : pool_(pool), request_(request), tenant_(tenant) {
     TakeTurn();
   }
   ~LongTextPace() override {
@@ -155,7 +166,7 @@ class EncodePool::LongTextPace : public EncodePace {
 
   EncodePool& pool_;
   const EncodedRequest& request_;
-  const std::string tenant_;
+  const std::string& tenant_;
   bool has_turn_ = false;
   std::chrono::steady_clock::time_point begin_;
 };
@@ -241,25 +252,35 @@ void EncodePool::Serve(Lane* lane) {
 }
 
 void EncodePool::WorkInSlices(Job job) {
+  if (job.counted_for == nullptr) return job.request->End(NoMemory());
   if (!job.rendered) return RenderInSlices(std::move(job));
-  const std::string tenant = job.tenant();
+  const std::string& tenant = *job.counted_for;
   const bool large = job.is_large();
   {
-    LongTextPace pace(*this, *job.request);
-    Tokenize(std::move(job), &pace);
+    std::optional<LongTextPace> pace;
+    if (TakeTurn(job, &pace)) Tokenize(std::move(job), &*pace);
   }
   long_lane_.Done(tenant, large);
 }
 
 void EncodePool::RenderInSlices(Job job) {
-  const std::string tenant = job.tenant();
   bool is_rendered = false;
   {
-    LongTextPace pace(*this, *job.request);
-    is_rendered = RenderText(&job, &pace);
+    std::optional<LongTextPace> pace;
+    is_rendered = TakeTurn(job, &pace) && RenderText(&job, &*pace);
   }
-  long_lane_.Done(tenant, /*large=*/false);
+  long_lane_.Done(*job.counted_for, /*large=*/false);
   if (is_rendered) long_lane_.Push(std::move(job));  // its text may be large
+}
+
+bool EncodePool::TakeTurn(const Job& job, std::optional<LongTextPace>* pace) {
+  absl::Status taken = WithMemory([&] {
+    pace->emplace(*this, *job.request, *job.counted_for);
+    return absl::OkStatus();
+  });
+  if (taken.ok()) return true;
+  job.request->End(std::move(taken));
+  return false;
 }
 
 void EncodePool::Sweep(Lane* lane) {

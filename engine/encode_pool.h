@@ -72,6 +72,9 @@ class EncodePool {
     std::unique_ptr<EncodedRequest> request;
     bool rendered = false;
     std::optional<PromptText> text;
+    // The tenant among those in work, as long as a thread of the long lane has it; null: there was
+    // no memory to count it.
+    const std::string* counted_for = nullptr;
 
     const std::string& tenant() const { return request->request.tenant; }
     bool is_large() const { return text.has_value() && text->text.size() > kLargeTextBytes; }
@@ -80,7 +83,8 @@ class EncodePool {
   class InWork {
    public:
     bool MayBegin(const std::string& tenant, const Job& job, size_t idle_threads) const;
-    void Begin(const Job& job);
+    // Whom it counts for, until End.
+    const std::string* BeginOrNull(const Job& job);
     void End(const std::string& tenant, bool large);
 
    private:
@@ -127,6 +131,8 @@ class EncodePool {
   void Render(Job job);
   void WorkInSlices(Job job);
   void RenderInSlices(Job job);
+  // Until it is the job's turn, or nobody wants it. False: it has ended for want of memory.
+  bool TakeTurn(const Job& job, std::optional<LongTextPace>* pace);
   // False: it has ended, with its reason.
   bool RenderText(Job* job, EncodePace* pace);
   void Tokenize(Job job, EncodePace* pace);

@@ -149,7 +149,7 @@ absl::Status PromptEncoder::LimitThought(const std::optional<PromptText>& text,
   if (!sampling.thinking_budget_tokens.has_value()) return absl::OkStatus();
   ReasoningStart start = PlaceOf(text).reasoning;
   if (request->request.format == nullptr) {
-    start = text.has_value() ? text->by_tags : ReasoningStartOf(Spelled(request->prompt), 0);
+    start = text.has_value() ? text->by_tags : ReasoningStartOf(SpelledEnd(request->prompt), 0);
   }
   if (start == ReasoningStart::kBehind) return absl::OkStatus();
   if (!thought_closer_->can_close()) {
@@ -164,9 +164,12 @@ absl::Status PromptEncoder::LimitThought(const std::optional<PromptText>& text,
   return absl::OkStatus();
 }
 
-std::string PromptEncoder::Spelled(std::span<const TokenId> ids) const {
+std::string PromptEncoder::SpelledEnd(std::span<const TokenId> ids) const {
+  const auto most = static_cast<size_t>(limits_.max_context_tokens);
   std::string text;
-  for (const TokenId id : ids) text.append(tokenizer_->TokenBytes(id));
+  for (const TokenId id : ids.last(std::min(ids.size(), most))) {
+    text.append(tokenizer_->TokenBytes(id));
+  }
   return text;
 }
 

@@ -80,7 +80,8 @@ class PromptEncoder {
                          EncodePace* pace) const;
   void SetConstraint(OutputConstrainer::Made made, EncodedRequest* request) const;
   absl::Status LimitThought(const std::optional<PromptText>& text, EncodedRequest* request) const;
-  std::string Spelled(std::span<const TokenId> ids) const;
+  // As many as the context holds: millions may come, to be refused or cut.
+  std::string SpelledEnd(std::span<const TokenId> ids) const;
   absl::Status CheckText(const PromptText& text) const;
   absl::Status EncodeText(const PromptText& text, EncodePace* pace, EncodedRequest* request) const;
   static void Truncate(EncodedRequest* request);

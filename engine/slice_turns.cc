@@ -6,7 +6,7 @@ bool SliceTurns::Take(const std::string& tenant, const std::function<bool()>& gi
                       std::chrono::milliseconds period) {
   const uint64_t number = StandInLine(tenant);
   try {
-    while (!WaitForTurn(number, period)) {
+    while (!WaitForTurn(number, std::chrono::steady_clock::now() + period)) {
       if (!give_up()) continue;
       Leave(number);
       return false;
@@ -26,10 +26,10 @@ uint64_t SliceTurns::StandInLine(const std::string& tenant) {
   return number;
 }
 
-bool SliceTurns::WaitForTurn(uint64_t number, std::chrono::milliseconds period) {
+bool SliceTurns::WaitForTurn(uint64_t number, std::chrono::steady_clock::time_point until) {
   MutexLock lock(mutex_);
   while (turn_of_ != number) {
-    if (!changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + period)) break;
+    if (!changed_.WaitUntil(mutex_, until)) break;
   }
   return turn_of_ == number;
 }

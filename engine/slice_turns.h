@@ -28,7 +28,7 @@ class SliceTurns {
 
  private:
   uint64_t StandInLine(const std::string& tenant);  // the place's number
-  bool WaitForTurn(uint64_t number, std::chrono::milliseconds period);
+  bool WaitForTurn(uint64_t number, std::chrono::steady_clock::time_point until);
   void Leave(uint64_t number);
   void PassLocked() REFRAIN_REQUIRES(mutex_);
 

@@ -88,7 +88,7 @@ void TurnMemory::Use(Nodes::iterator node) {
 }
 
 void TurnMemory::RankAgain(Tenant* tenant) {
-  by_rank_.erase(tenant->rank);
+  auto ranked = by_rank_.extract(tenant->rank);
   if (tenant->nodes.empty()) {
     tenants_.erase(tenants_.find(tenant->name));
     return;
@@ -99,7 +99,12 @@ void TurnMemory::RankAgain(Tenant* tenant) {
   const double part =
       std::max(part_of(tenant->nodes.size(), limits_.turns), part_of(tenant->bytes, limits_.bytes));
   tenant->rank = {-part, tenant->nodes.front().last_use};
-  by_rank_.emplace(tenant->rank, tenant);
+  if (ranked.empty()) {  // a new tenant
+    by_rank_.emplace(tenant->rank, tenant);
+    return;
+  }
+  ranked.key() = tenant->rank;  // without memory: whoever marks a turn as used may find none
+  by_rank_.insert(std::move(ranked));
 }
 
 void TurnMemory::Forget(Nodes::iterator node) {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "engine/annotated_mutex.h"
+#include "engine/hash_map.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -122,8 +122,8 @@ class TurnMemory {
     Rank rank;  // of by_rank_
   };
   struct Scope {
-    absl::flat_hash_map<Digest, std::vector<Nodes::iterator>> prompts;  // oldest first
-    std::map<TextEnd, size_t> ends;                                     // of prompts: turns
+    HashMap<Digest, std::vector<Nodes::iterator>> prompts;  // oldest first
+    std::map<TextEnd, size_t> ends;                         // of prompts: turns
   };
 
   static size_t BytesOf(const Node& node);
@@ -136,8 +136,8 @@ class TurnMemory {
   mutable Mutex mutex_;
   std::map<std::string, Tenant> tenants_ REFRAIN_GUARDED_BY(mutex_);
   std::map<Rank, Tenant*> by_rank_ REFRAIN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Nodes::iterator> by_number_ REFRAIN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Scope> scopes_ REFRAIN_GUARDED_BY(mutex_);
+  HashMap<uint64_t, Nodes::iterator> by_number_ REFRAIN_GUARDED_BY(mutex_);
+  HashMap<std::string, Scope> scopes_ REFRAIN_GUARDED_BY(mutex_);
   size_t bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
   uint64_t next_number_ REFRAIN_GUARDED_BY(mutex_) = 1;
   uint64_t uses_ REFRAIN_GUARDED_BY(mutex_) = 0;

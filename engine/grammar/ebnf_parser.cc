@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/grammar/ebnf_lexer.h"
+#include "engine/hash_map.h"
 
 namespace refrain::engine {
 namespace {
@@ -220,7 +220,7 @@ class Parser {
   EbnfToken token_;
   EbnfGrammar parsed_;
   std::vector<Mention> mentions_;  // [rules]
-  absl::flat_hash_map<std::string, size_t> rules_;
+  HashMap<std::string, size_t> rules_;
   int nesting_ = 0;
   size_t counted_ = 0, line_ = 1;
 };

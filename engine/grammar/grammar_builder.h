@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "engine/grammar/drawn_graph.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/subset_construction.h"
+#include "engine/hash_map.h"
 
 namespace refrain::engine {
 
@@ -89,8 +89,8 @@ class GrammarBuilder {
   std::vector<RuleId> rule_of_;  // [number of nodes]
   std::vector<RuleEnds> rules_;  // [number of rules]
   std::vector<DrawnEdge> edges_;
-  absl::flat_hash_map<RuleId, std::vector<DrawnTwin>> twins_;
-  absl::flat_hash_map<RuleId, std::string> names_;
+  HashMap<RuleId, std::vector<DrawnTwin>> twins_;
+  HashMap<RuleId, std::string> names_;
   // Those that were drawn last, for one and the same `to`.
   NodeId inside_to_{};
   std::array<std::optional<NodeId>, 3> inside_;  // [size_bytes - 1]

@@ -22,9 +22,9 @@ std::optional<double> GrammarShares::SecondsUntilShare(const std::string& tenant
 void GrammarShares::Add(const std::string& tenant, size_t bytes) {
   const MutexLock lock(mutex_);
   const bool was_crowded = IsCrowded();
+  by_tenant_[tenant] += bytes;  // first: it may find no memory
   bytes_ += bytes;
   ++grammars_;
-  by_tenant_[tenant] += bytes;
   if (!was_crowded && IsCrowded()) gone_.Begin(Now());
 }
 

@@ -16,7 +16,8 @@ namespace refrain::engine {
 // The bytes of all grammars in being, and of whose requests they are. A tenant may have as many as
 // are left free: alone half of `most_bytes`, and others always find some (as server's ByteBudget).
 // It also measures how fast grammars go while they are so many that a tenant may be refused one, to
-// tell that one when to come back. Any thread; cannot fail.
+// tell that one when to come back. Any thread; cannot fail, but where Add finds no memory, which it
+// throws, nothing is added.
 class GrammarShares {
  public:
   // `clock` outlives it; null = the steady clock.

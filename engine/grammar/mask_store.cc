@@ -80,13 +80,15 @@ std::shared_ptr<const StateMask> MaskStore::Find(const Grammar& grammar, StateId
 
 std::shared_ptr<const StateMask> MaskStore::Keep(const Key& key,
                                                  std::shared_ptr<const StateMask> mask) {
+  std::list<Kept> added;  // what finds no memory is not half kept
+  added.push_front({key, mask});
   std::list<Kept> forgotten;  // freed outside of the lock
   MutexLock lock(mutex_);
   if (const auto found = by_key_.find(key); found != by_key_.end()) {
     return found->second->mask;
   }
-  kept_.push_front({key, mask});
-  by_key_[key] = kept_.begin();
+  by_key_.emplace(key, added.begin());
+  kept_.splice(kept_.begin(), added);
   num_bytes_ += mask->memory_bytes();
   while (num_bytes_ > most_bytes_) {
     const auto last = std::prev(kept_.end());

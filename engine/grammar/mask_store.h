@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "engine/annotated_mutex.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/token_set.h"
 #include "engine/grammar/token_trie.h"
+#include "engine/hash_map.h"
 
 namespace refrain::engine {
 
@@ -79,7 +79,7 @@ class MaskStore {
   mutable Mutex mutex_;
   size_t num_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
   std::list<Kept> kept_ REFRAIN_GUARDED_BY(mutex_);  // used last first
-  absl::flat_hash_map<Key, std::list<Kept>::iterator> by_key_ REFRAIN_GUARDED_BY(mutex_);
+  HashMap<Key, std::list<Kept>::iterator> by_key_ REFRAIN_GUARDED_BY(mutex_);
 };
 
 }  // namespace refrain::engine

@@ -162,8 +162,8 @@ std::shared_ptr<const Grammar> OutputConstrainer::FindKept(const std::string& ke
 
 void OutputConstrainer::Keep(Kept kept, std::list<Kept>* dropped) {
   if (kept.bytes > kKeptBytes || FindKept(kept.key) != nullptr) return;
-  kept_bytes_ += kept.bytes;
-  kept_.push_front(std::move(kept));
+  kept_.push_front(std::move(kept));  // first: it may find no memory
+  kept_bytes_ += kept_.front().bytes;
   while (kept_.size() > kKeptGrammars || kept_bytes_ > kKeptBytes) {
     kept_bytes_ -= kept_.back().bytes;
     dropped->splice(dropped->end(), kept_, std::prev(kept_.end()));

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/id_table.h"
+#include "engine/hash_map.h"
 
 namespace refrain::engine {
 
@@ -87,7 +87,7 @@ class PlaceMover {
  private:
   void Add(const Place& place, std::vector<Place>* places);
 
-  absl::flat_hash_set<uint64_t> seen_;  // the places, where they are many
+  HashSet<uint64_t> seen_;  // the places, where they are many
 };
 
 }  // namespace refrain::engine

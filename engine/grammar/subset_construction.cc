@@ -163,6 +163,7 @@ absl::StatusOr<RuleAutomaton> SubsetConstruction::Build(RuleId rule,
   automaton_ = {};
   sets_.clear();
   state_of_.clear();
+  state_of_.rehash(0);  // or each rule would clear the memory of the largest
   expanded_ = 0;
   Intern({&graph_.ends(rule).begin, 1});
   ExpandAll();

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "engine/grammar/drawn_graph.h"
 #include "engine/grammar/grammar.h"
+#include "engine/hash_map.h"
 #include "engine/text/encode_pace.h"
 #include "engine/text/seeded_hash.h"
 
@@ -95,7 +95,7 @@ class SubsetConstruction {
   size_t expanded_ = 0;      // states whose edges are made
   // The bytes of sets_ -> the state. Whoever writes a grammar could choose sets that collide under
   // a hash that is known.
-  absl::flat_hash_map<std::string_view, uint32_t, SeededHash> state_of_;
+  HashMap<std::string_view, uint32_t, SeededHash> state_of_;
 };
 
 }  // namespace refrain::engine

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string_view>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "engine/hash_map.h"
 #include "engine/text/character_class.h"
 #include "engine/text/special_token_matcher.h"
 #include "engine/text/tokenizer.h"
@@ -58,8 +58,8 @@ class SpecialTokenSplitter {
   SpecialTokenMatcher after_others_;
   bool has_after_others_ = false;
   bool takes_space_ = false;
-  absl::flat_hash_map<int32_t, AddedTokenRule> rules_;  // those that are not the default
-  std::optional<WordCharacters> words_;                 // where a rule asks for them
+  HashMap<int32_t, AddedTokenRule> rules_;  // those that are not the default
+  std::optional<WordCharacters> words_;     // where a rule asks for them
 };
 
 }  // namespace refrain::engine

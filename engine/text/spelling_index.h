@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/hash_map.h"
 #include "engine/text/pair_merger.h"
 #include "engine/text/seeded_hash.h"
 #include "engine/text/vocabulary.h"
@@ -30,7 +30,7 @@ class SpellingIndex {
   absl::StatusOr<PairMerger> BuildMerger(const TokenizerSpec& spec) const;
 
  private:
-  absl::flat_hash_map<std::string_view, int32_t, SeededHash> ids_;
+  HashMap<std::string_view, int32_t, SeededHash> ids_;
 };
 
 // The declared type, kNormal where the spec has none; of a printable ASCII character that was

@@ -43,13 +43,15 @@ void StretchMemo::Remember(const Key& key, std::span<const kvcache::TokenId> ids
       Entry{std::string(key.scope), key.place, std::string(key.text), Ids(ids.begin(), ids.end())});
   if (entry->bytes() > most_bytes_ / 8) return;
   const uint64_t hash = HashOf(key);
+  std::list<Kept> added;  // what finds no memory is not half kept
+  added.push_front({hash, entry});
   std::list<Kept> forgotten;  // freed outside of the lock
   MutexLock lock(mutex_);
   if (const auto same = by_hash_.find(hash); same != by_hash_.end()) {
     Forget(same->second, forgotten);
   }
-  kept_.push_front({hash, entry});
-  by_hash_[hash] = kept_.begin();
+  by_hash_.emplace(hash, added.begin());
+  kept_.splice(kept_.begin(), added);
   num_bytes_ += entry->bytes();
   while (num_bytes_ > most_bytes_) Forget(std::prev(kept_.end()), forgotten);
 }

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "engine/annotated_mutex.h"
+#include "engine/hash_map.h"
 #include "kvcache/types.h"
 
 namespace refrain::engine {
@@ -72,7 +72,7 @@ class StretchMemo {
   mutable Mutex mutex_;
   size_t num_bytes_ REFRAIN_GUARDED_BY(mutex_) = 0;
   std::list<Kept> kept_ REFRAIN_GUARDED_BY(mutex_);  // used last first
-  absl::flat_hash_map<uint64_t, std::list<Kept>::iterator> by_hash_ REFRAIN_GUARDED_BY(mutex_);
+  HashMap<uint64_t, std::list<Kept>::iterator> by_hash_ REFRAIN_GUARDED_BY(mutex_);
 };
 
 }  // namespace refrain::engine

@@ -6,11 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,17 +23,29 @@
 #include "tests/support/eventually.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/heap_counts.h"
 
 namespace refrain::engine {
 namespace {
 
 using ::refrain::testing::Eventually;
+using ::refrain::testing::HeapCountsOfThread;
 using ::testing::HasSubstr;
 
 constexpr char kTemplate[] =
     "{% for m in messages %}{{ m.content }}"
     "{% if m.content == 'slow' %}{% for a in range(1000) %}{% for b in range(1000) %}"
     "{% endfor %}{% endfor %}{% endif %}{% endfor %}";
+
+// Who asks for the time is refused no memory any more: a request with a deadline, as its turn
+// comes.
+class RelentingClock : public testing::FakeClock {
+ public:
+  TimePoint Now() const override {
+    HeapCountsOfThread().until_refused = -1;
+    return FakeClock::Now();
+  }
+};
 
 class EncodePoolChatTest : public ::testing::Test {
  protected:
@@ -44,6 +59,7 @@ class EncodePoolChatTest : public ::testing::Test {
           std::lock_guard lock(mutex_);
           done_.push_back(std::move(request));
           changed_.notify_all();
+          if (at_end) at_end();
         },
         [this] {
           if (at_rest) at_rest();
@@ -77,11 +93,12 @@ class EncodePoolChatTest : public ::testing::Test {
   }
 
   testing::FakeTokenizer tokenizer_{testing::LetterVocabulary()};
-  testing::FakeClock clock_;
+  RelentingClock clock_;
   std::shared_ptr<AdmissionLedger> ledger_ = std::make_shared<AdmissionLedger>(100, 1 << 30);
   std::unique_ptr<ChatTemplate> chat_;
   PromptEncoder encoder_;
   std::function<void()> at_rest;  // between two slices of the long lane
+  std::function<void()> at_end;   // where a prompt is encoded
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<EncodedRequest>> done_;
@@ -186,6 +203,64 @@ TEST_F(EncodePoolChatTest, APromptWithoutMemoryEndsAndOthersGoOn) {
   const absl::Status status = stream->Read().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("memory for the prompt"));
+}
+
+// Scenario: seven of the eight threads for long texts have some that last, and one takes all
+// others. Each second of these finds no memory, whichever allocation is refused before its turn.
+TEST_F(EncodePoolChatTest, ALongPromptWithoutMemoryToBeginWithEndsAndOthersGoOn) {
+  constexpr int kBusy = EncodePool::kLongTextThreads - 1;
+  constexpr size_t kLong = EncodePool::kLongTextBytes + 1;
+  std::atomic<int> begun = 0;
+  std::atomic<bool> go = false;
+  std::atomic<int64_t> until_refused = -1;  // where the next text is done
+  tokenizer_.paced_encode = [&](EncodePace* pace) {
+    if (++begun > kBusy) return;
+    while (!go && !pace->stopped()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      pace->Did(kLong);
+    }
+  };
+  at_end = [&] { HeapCountsOfThread().until_refused = until_refused.exchange(-1); };
+  uint64_t number = 0;
+  const auto push = [&](size_t messages, size_t bytes) {
+    auto request = Make(++number, messages, std::string(bytes, 'a'));
+    request->request.tenant =
+        "a tenant with a name that has to be allocated, " + std::to_string(number);
+    request->timeout_s = 60;
+    request->deadline = clock_.Now() + std::chrono::seconds(60);
+    const std::shared_ptr<TokenStream> stream = request->stream;
+    pool_->Push(std::move(request));
+    return stream;
+  };
+  const auto done = [&] {
+    std::lock_guard lock(mutex_);
+    return std::exchange(done_, {}).size();
+  };
+  const auto is_refused = [&](int64_t allocations, size_t messages, size_t bytes) {
+    until_refused = allocations;
+    push(1, kLong);
+    EXPECT_TRUE(Eventually([&] { return done() == 1; })) << allocations;
+    const std::shared_ptr<TokenStream> stream = push(messages, bytes);
+    const auto ended = [&] { return stream->WaitUntil(std::chrono::steady_clock::now()); };
+    EXPECT_TRUE(Eventually([&] { return ended() || done() == 1; })) << allocations;
+    if (!ended()) return false;
+    EXPECT_EQ(stream->Read().status.code(), absl::StatusCode::kResourceExhausted) << allocations;
+    return true;
+  };
+  for (int i = 1; i <= kBusy; ++i) {
+    push(1, kLong);
+    EXPECT_TRUE(Eventually([&] { return begun == i; }));
+  }
+  // A text, and a conversation that is rendered in slices.
+  for (const auto& [messages, bytes] :
+       {std::pair(size_t{1}, kLong), std::pair(size_t{1100}, size_t{1})}) {
+    int64_t refused = 0;
+    while (is_refused(refused, messages, bytes)) ++refused;
+    EXPECT_GT(refused, 3);
+  }
+  go = true;
+  size_t left = kBusy;
+  EXPECT_TRUE(Eventually([&] { return (left -= done()) == 0; }));
 }
 
 }  // namespace

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -59,16 +62,17 @@ TEST_F(PromptEncoderTest, KeepsTheEndOfATruncatedPrompt) {
 // No limit counts the memory of a request that waits: it is that of its tokens.
 TEST_F(PromptEncoderTest, KeepsNoMemoryForWhatIsCutOff) {
   constexpr int32_t kMany = 1'000'000;
-  Request request;
-  request.keep_prompt_tokens = 3;
-  request.prompt = TokenPrompt{.ids = std::vector<TokenId>(kMany, T(1))};
-  const EncodedRequest of_ids = Encode(std::move(request));
+  Request ids;
+  ids.keep_prompt_tokens = 3;
+  ids.prompt = TokenPrompt{.ids = std::vector<TokenId>(kMany, T(1))};
+  const EncodedRequest of_ids = Encode(std::move(ids));
   EXPECT_TRUE(status_.ok()) << status_;
   EXPECT_EQ(of_ids.prompt.size(), 3u);
   EXPECT_LT(of_ids.prompt.capacity(), 1024u);
-  request.prompt = TextPrompt{.text = std::string(kMany, 'a')};
-  request.keep_prompt_tokens = 3;
-  const EncodedRequest of_text = Encode(std::move(request));
+  Request text;
+  text.keep_prompt_tokens = 3;
+  text.prompt = TextPrompt{.text = std::string(kMany, 'a')};
+  const EncodedRequest of_text = Encode(std::move(text));
   EXPECT_TRUE(status_.ok()) << status_;
   EXPECT_EQ(of_text.prompt.size(), 3u);
   EXPECT_LT(of_text.prompt.capacity(), 1024u);
@@ -387,6 +391,45 @@ TEST_F(PromptEncoderTest, LimitsTheThoughtThatThePromptLeavesTheModelIn) {
   EXPECT_EQ(start(**off, chat(true), true), std::nullopt);
   EXPECT_EQ(start(**off, text("a<think>"), true), std::nullopt);
   EXPECT_EQ(start(**off, TokenPrompt{.ids = {T(2), T(0)}}, true), std::nullopt);
+}
+
+// Counts the tokens that are spelled.
+class SpellingTokenizer : public testing::FakeTokenizer {
+ public:
+  using FakeTokenizer::FakeTokenizer;
+  std::string_view TokenBytes(TokenId id) const override {
+    ++spelled;
+    return FakeTokenizer::TokenBytes(id);
+  }
+  mutable int64_t spelled = 0;
+};
+
+// A body has room for millions of ids, which are refused for their number, or cut.
+TEST_F(PromptEncoderTest, SpellsNoMoreOfAPromptThanTheContextHolds) {
+  constexpr int32_t kContext = 1000;
+  const SpellingTokenizer tokenizer(
+      {"<think>", "</think>", "a", "<", "/", "t", "h", "i", "n", "k", ">", "</s>"});
+  const PromptEncoder encoder(&tokenizer, nullptr,
+                              {.max_context_tokens = kContext, .kv_capacity_tokens = kContext});
+  EncodedRequest encoded;
+  const auto tokenize = [&](size_t tag_at, std::optional<int32_t> kept) {
+    std::vector<TokenId> ids(size_t{10} * kContext, T(2));
+    ids[tag_at] = T(0);
+    encoded.request.prompt = TokenPrompt{.ids = std::move(ids)};
+    encoded.request.keep_prompt_tokens = kept;
+    encoded.request.sampling.thinking_budget_tokens = 5;
+    tokenizer.spelled = 0;
+    const absl::Status status = encoder.Tokenize(std::nullopt, &encoded);
+    EXPECT_LE(tokenizer.spelled, kContext);
+    return status;
+  };
+  EXPECT_THAT(std::string(tokenize(0, std::nullopt).message()),
+              ::testing::HasSubstr("the prompt has 10000 tokens: the prompt is too long"));
+  // The thought goes on where its tag is cut off.
+  EXPECT_EQ(tokenize(9 * kContext, 3), absl::OkStatus());
+  EXPECT_EQ(encoded.request.sampling.thinking_limit->start, ReasoningStart::kAmid);
+  EXPECT_EQ(tokenize(9 * kContext - 1, 3), absl::OkStatus());
+  EXPECT_EQ(encoded.request.sampling.thinking_limit->start, ReasoningStart::kBefore);
 }
 
 TEST_F(PromptEncoderTest, RefusesAThinkingBudgetWhereNoTokenSpellsTheTag) {

@@ -8,13 +8,16 @@
 #include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/heap_counts.h"
+#include "tests/support/rounds.h"
 
 namespace refrain::engine {
 namespace {
 
+using ::refrain::testing::SomeRoundKeeps;
 using std::chrono::milliseconds;
 
 constexpr auto kNever = [] { return false; };
@@ -97,6 +100,37 @@ TEST(SliceTurnsTest, WhoGivesUpAsItsTurnComesPassesItOn) {
   const auto in_vain = [asked = 0]() mutable { return ++asked > 20; };
   EXPECT_TRUE(turns.Take("c", in_vain, milliseconds(1)));
   EXPECT_FALSE(turns.AnyWaits());
+}
+
+// Scenario: ten threads stand in front of it, each of which has the turn for 30 ms.
+TEST(SliceTurnsTest, AsksWhoWaitsAlsoWhileOthersPassTurns) {
+  const auto asks = [] {
+    SliceTurns turns;
+    EXPECT_TRUE(turns.Take("a", kNever, milliseconds(20)));
+    std::atomic<int> in_line = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 10; ++i) {
+      threads.emplace_back([&] {
+        // Asked for the first time when it has stood in line for a period.
+        const auto stands = [&, asked = false]() mutable {
+          if (!std::exchange(asked, true)) ++in_line;
+          return false;
+        };
+        EXPECT_TRUE(turns.Take("a", stands, milliseconds(10)));
+        std::this_thread::sleep_for(milliseconds(30));
+        turns.Pass();
+      });
+    }
+    while (in_line < 10) std::this_thread::sleep_for(milliseconds(1));
+    turns.Pass();
+    const bool taken = turns.Take(
+        "a", [] { return true; }, milliseconds(100));
+    if (taken) turns.Pass();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_FALSE(turns.AnyWaits());
+    return !taken;
+  };
+  EXPECT_TRUE(SomeRoundKeeps(asks));
 }
 
 // Whichever allocation is refused: others go on.

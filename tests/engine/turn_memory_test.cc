@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/refused_memory.h"
+
 namespace refrain::engine {
 namespace {
 
@@ -31,6 +33,19 @@ std::vector<std::vector<TokenId>> Generated(const TurnMemory& memory, const Turn
   std::vector<std::vector<TokenId>> out;
   for (const auto& turn : memory.Find(key.scope, key.text)) out.push_back(*turn.generated);
   return out;
+}
+
+// Encode threads do this, where a request that finds no memory ends alone.
+TEST(TurnMemoryTest, ATurnIsMarkedAsUsedWithoutMemory) {
+  TurnMemory memory({.turns = 3});
+  for (const char* text : {"first", "second"}) memory.Remember(Key(text, "a"), Ids({1}));
+  memory.Remember(Key("third", "b"), Ids({1}));
+  const TurnKey first = Key("first", "a");
+  const TurnMemory::Turn turn = memory.Find(first.scope, first.text).at(0);
+  EXPECT_EQ(testing::RefuseEachAllocation([&] { memory.MarkUsed(turn); }), 0);
+  memory.Remember(Key("fourth", "b"), Ids({1}));
+  EXPECT_EQ(memory.num_turns(), 3u);
+  EXPECT_EQ(memory.Find(first.scope, first.text).size(), 1u);
 }
 
 TEST(TurnMemoryTest, KeepsAllTurnsOfAPromptOldestFirstAndEqualOnesOnce) {

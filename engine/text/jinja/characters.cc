@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "engine/hash_map.h"
 #include "engine/text/utf8.h"
 
 namespace refrain::engine::jinja {
@@ -294,7 +294,7 @@ Text Strip(const Text& text, Side side) {
 Text Strip(const Text& text, Side side, std::string_view unwanted, Budget* budget) {
   if (text.size() == 0) return text;
   budget->Bytes(4 * unwanted.size());
-  absl::flat_hash_set<std::string_view> characters;  // each once: there may be many
+  HashSet<std::string_view> characters;  // each once: there may be many
   ForEachUnit(unwanted, [&](const Utf8Unit&, std::string_view bytes) { characters.insert(bytes); });
   return StripIf(text, side,
                  [&](std::string_view bytes, uint32_t) { return characters.contains(bytes); });

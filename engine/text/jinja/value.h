@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "engine/hash_map.h"
 
 namespace refrain::engine::jinja {
 
@@ -165,7 +165,7 @@ class Map {
   std::vector<Entry> entries_;
   // Looks at the texts of the entries, which copies of the map share. Keys come from requests: a
   // hash without a seed would let somebody choose many that collide.
-  absl::flat_hash_map<KeyView, size_t> index_;
+  HashMap<KeyView, size_t> index_;
   int depth_ = 1;
 };
 

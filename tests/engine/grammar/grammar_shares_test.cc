@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <new>
 #include <string>
 
 #include "tests/support/fake_clock.h"
+#include "tests/support/heap_counts.h"
 
 namespace refrain::engine {
 namespace {
@@ -95,6 +99,25 @@ TEST_F(GrammarSharesTest, TellsAFirstBurstToComeBackSoon) {
   EXPECT_LT(Seconds("a"), 1);
   clock_.Advance(8s);
   EXPECT_NEAR(Seconds("a"), 8, 0.1);
+}
+
+// Whichever allocation is refused.
+TEST(GrammarSharesMemoryTest, WhatFindsNoMemoryIsNotCounted) {
+  const std::string tenant = "a tenant with a name that has to be allocated";
+  bool added = false;
+  for (int64_t allocations = 0; !added; ++allocations) {
+    GrammarShares shares(kMostBytes);
+    testing::HeapCountsOfThread().until_refused = allocations;
+    try {
+      shares.Add(tenant, kMostBytes);
+      added = true;
+    } catch (const std::bad_alloc&) {
+    }
+    testing::HeapCountsOfThread().until_refused = -1;
+    EXPECT_EQ(shares.bytes(), added ? kMostBytes : 0) << allocations;
+    EXPECT_EQ(shares.SecondsUntilShare(tenant).has_value(), added) << allocations;
+    EXPECT_TRUE(!added || allocations > 1) << "nothing was refused";
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <memory>
 #include <string>
@@ -11,12 +12,14 @@
 
 #include "engine/grammar/grammar_builder.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/refused_memory.h"
 
 namespace refrain::engine {
 namespace {
 
 using kvcache::TokenId;
 using ::refrain::testing::FakeTokenizer;
+using ::refrain::testing::RefuseEachAllocation;
 
 Grammar Finish(GrammarBuilder builder, RuleId root) {
   absl::StatusOr<Grammar> grammar = std::move(builder).Finish(root);
@@ -51,6 +54,25 @@ Found Read(const StateMask& mask, const TokenTrie& trie) {
 
 Found FindStart(const Grammar& grammar, MaskStore* masks) {
   return Read(*masks->Find(grammar, grammar.start(grammar.root())), masks->trie());
+}
+
+// Whichever allocation is refused, also where another mask has to go.
+TEST(MaskStoreTest, WhatFindsNoMemoryIsNotKeptAndTakesNoRoom) {
+  constexpr size_t kMostBytes = 6000;  // some twenty
+  const FakeTokenizer tokenizer({"a", "ab", "b"});
+  const TokenTrie trie(tokenizer, tokenizer.vocab_size(), {});
+  MaskStore masks(&trie, kMostBytes);
+  size_t most_bytes = 0;
+  for (size_t bytes = 1; bytes < 40; ++bytes) {
+    const Grammar grammar = Literal(std::string(bytes, 'a'));
+    const auto find = [&] { return masks.Find(grammar, grammar.start(grammar.root())); };
+    EXPECT_GE(RefuseEachAllocation(find), 3);
+    EXPECT_EQ(Read(*find(), trie), FindStart(grammar, &masks));
+    EXPECT_EQ(find(), find()) << "kept";
+    most_bytes = std::max(most_bytes, masks.memory_bytes());
+    ASSERT_LE(most_bytes, kMostBytes);
+  }
+  EXPECT_GT(most_bytes, kMostBytes * 3 / 4);
 }
 
 // word = "ab" "b"*: tokens that stay in it are allowed, and the caller is asked behind "ab" and

@@ -3,19 +3,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/grammar/grammar_matcher.h"
 #include "tests/support/fake_tokenizer.h"
+#include "tests/support/heap_counts.h"
+#include "tests/support/refused_memory.h"
 
 namespace refrain::engine {
 namespace {
 
 using ::refrain::testing::FakeTokenizer;
+using ::refrain::testing::HeapCountsOfThread;
 using ::refrain::testing::LetterVocabulary;
+using ::refrain::testing::RefuseEachAllocation;
 using ::testing::HasSubstr;
 
 using Form = decltype(OutputFormat::form);
@@ -116,6 +123,53 @@ TEST_F(OutputConstrainerTest, KeepsNoMoreThanItHasRoomFor) {
   const size_t kept = constrainer_.grammar_bytes();
   EXPECT_LE(kept, OutputConstrainer::kKeptBytes);
   EXPECT_GE(kept, OutputConstrainer::kKeptBytes - 2 * one_bytes);
+}
+
+// Refused is its place in the list of those that are kept: the last allocation before it is kept.
+TEST_F(OutputConstrainerTest, WhatFindsNoMemoryToBeKeptTakesNoRoom) {
+  const auto format_of = [](size_t number) {
+    const std::string text(60'000, static_cast<char>('a' + number % 16));
+    return FormatOf(OutputFormat::Choice{{text + std::to_string(100 + number)}});
+  };
+  const OutputFormat first = format_of(0);
+  const int64_t before = HeapCountsOfThread().allocations;
+  const size_t bytes = Make(first)->memory_bytes() + first.bytes() + 64;
+  std::unique_ptr<OutputConstrainer> constrainer;
+  for (int64_t last = HeapCountsOfThread().allocations - before;; --last) {
+    constrainer = std::make_unique<OutputConstrainer>(&tokenizer_, tokenizer_.vocab_size());
+    HeapCountsOfThread().until_refused = last;
+    try {
+      (void)constrainer->Make(first, {}, "", nullptr);
+    } catch (const std::bad_alloc&) {
+    }
+    HeapCountsOfThread().until_refused = -1;
+    ASSERT_GT(last, 0);
+    if (!constrainer->FindOrNone(first, {}).has_value()) break;
+  }
+  EXPECT_EQ(constrainer->grammar_bytes(), 0u);
+  // As many as there is room for.
+  const size_t most = OutputConstrainer::kKeptBytes / bytes;
+  ASSERT_LT(most, OutputConstrainer::kKeptGrammars);
+  ASSERT_GT((most + 1) * (bytes - 64), OutputConstrainer::kKeptBytes);
+  for (size_t i = 1; i <= most; ++i) {
+    ASSERT_TRUE(constrainer->Make(format_of(i), {}, "", nullptr).ok());
+  }
+  EXPECT_TRUE(constrainer->FindOrNone(format_of(1), {}).has_value());
+}
+
+// Scenario: an output may begin in many places at once, of as many rules.
+TEST_F(OutputConstrainerTest, AfterAnyRefusedAllocationTheSameFormIsMade) {
+  constexpr int kRules = 60;
+  std::string grammar = "root ::= \"x\"", rules;
+  for (int i = 0; i < kRules; ++i) {
+    const std::string name = "rule" + std::to_string(i);
+    grammar += " | " + name;
+    rules += name + " ::= \"a\" \"" + std::string(static_cast<size_t>(i) + 1, 'b') + "\" | \"c\"\n";
+  }
+  const OutputFormat format = FormatOf(OutputFormat::Ebnf{grammar + "\n" + rules});
+  const auto refused = RefuseEachAllocation([&] { Make(format); });
+  EXPECT_GT(refused, 300);
+  EXPECT_TRUE(IsKept(format));
 }
 
 TEST_F(OutputConstrainerTest, RefusesWhatIsOverrunFromTheStart) {

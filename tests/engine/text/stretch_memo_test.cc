@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -12,17 +13,37 @@
 #include "tests/engine/text/text_test_data.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/refused_memory.h"
 
 namespace refrain::engine {
 namespace {
 
 using kvcache::TokenId;
 using ::refrain::testing::Eventually;
+using ::refrain::testing::RefuseEachAllocation;
 
 std::string Text(size_t bytes, char first) {
   std::string text(bytes, first);
   for (size_t i = 0; i < bytes; i += 7) text[i] = ' ';
   return text;
+}
+
+// Whichever allocation is refused, also where another text has to go.
+TEST(StretchMemoTest, WhatFindsNoMemoryIsNotKeptAndTakesNoRoom) {
+  constexpr size_t kTexts = 40, kTextBytes = 2000;
+  StretchMemo memo(20 * kTextBytes);
+  size_t most_bytes = 0;
+  for (size_t i = 0; i < kTexts; ++i) {
+    const std::string text = Text(kTextBytes + i, 'a');
+    const std::vector<TokenId> ids(i, TokenId{1});
+    const auto refused = RefuseEachAllocation([&] { memo.Remember({"s", 0, text}, ids); });
+    EXPECT_GE(refused, 3);
+    ASSERT_NE(memo.Find({"s", 0, text}), nullptr) << i;
+    EXPECT_EQ(*memo.Find({"s", 0, text}), ids);
+    most_bytes = std::max(most_bytes, memo.num_bytes());
+    ASSERT_LE(most_bytes, 20 * kTextBytes);
+  }
+  EXPECT_GT(most_bytes, 15 * kTextBytes);
 }
 
 TEST(StretchMemoTest, FindsTheSameTextInTheSameScopeAndPlaceOnly) {
