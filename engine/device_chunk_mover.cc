@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 namespace refrain::engine {
@@ -38,10 +39,12 @@ absl::Status DeviceChunkMover::RunWaiting() {
   const size_t total = waiting_.size() * storage_->layout().chunk_bytes();
   const size_t unit = kvcache::KvLayout::kLayerAlignmentBytes;
   const size_t share = (total / unit + shares_.size() - 1) / shares_.size() * unit;
-  backend_->ForEachOnHost(static_cast<int64_t>(shares_.size()), [&](int64_t i) {
+  const auto copy = [&](int64_t i) {
     const size_t begin = std::min(static_cast<size_t>(i) * share, total);
     shares_[static_cast<size_t>(i)] = CopyRange(begin, std::min(begin + share, total));
-  });
+  };
+  // By reference: std::function takes memory for so many captures.
+  backend_->ForEachOnHost(static_cast<int64_t>(shares_.size()), std::ref(copy));
   waiting_.clear();
   for (absl::Status& status : shares_) {
     if (!status.ok()) return std::exchange(status, absl::OkStatus());

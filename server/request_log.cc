@@ -47,13 +47,19 @@ bool IsSameFile(int a, int b) {
 // systemd's journal reads it. Sockets cannot be opened. A file that is opened anew has a position
 // of its own: what goes to the standard one would be written over what was appended. Pipes have no
 // positions, and are opened so that they never block, which who else has them would see.
+//
+// What goes to either goes to the end of such a file from now on: it would else be written over
+// what was appended by the other, and leave zeros in front where the file is truncated.
 std::optional<int> FindStandardFile(const struct stat& found) {
   if (!S_ISSOCK(found.st_mode) && !S_ISREG(found.st_mode)) return std::nullopt;
+  std::optional<int> first;
   for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat standard {};
-    if (::fstat(file, &standard) == 0 && IsSameFile(standard, found)) return file;
+    if (::fstat(file, &standard) != 0 || !IsSameFile(standard, found)) continue;
+    if (S_ISREG(found.st_mode)) ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) | O_APPEND);
+    if (!first.has_value()) first = file;
   }
-  return std::nullopt;
+  return first;
 }
 
 absl::StatusOr<int> OpenFile(const std::string& path) {
@@ -66,11 +72,6 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
           ? ::fcntl(*standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
           : ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
   if (file < 0) return CannotOpen(path, errno);
-  // The log's lines go to its end from now on, too: where it is truncated, both would else leave
-  // zeros in front.
-  if (standard.has_value() && S_ISREG(found.st_mode)) {
-    ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) | O_APPEND);
-  }
   return file;
 }
 

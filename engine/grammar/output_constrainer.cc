@@ -112,7 +112,8 @@ absl::StatusOr<OutputConstrainer::Made> OutputConstrainer::Make(const OutputForm
   if (!made.ok()) return made.status();
   const size_t bytes = made->memory_bytes();
   // What may find no memory comes before the share is taken, or gives it back.
-  auto give_back = [shares = shares_, tenant, bytes](const Grammar* done) {
+  // Moved without memory, as a name that is const could not be.
+  auto give_back = [shares = shares_, tenant = std::string(tenant), bytes](const Grammar* done) {
     delete done;
     shares->Subtract(tenant, bytes);
   };

@@ -48,7 +48,8 @@ inline constexpr int kQueryPadElements = 32;
 //
 // With dot products of words, and unless `any_row_count`, many rows over K and V in f16 or bf16 are
 // computed with integers (attention_words.h): what a row rounds then hangs on the keys beside its
-// own in a tile, too.
+// own in a tile, too. With AMX tiles and unless `any_row_count`, many rows over K and V in bf16
+// round as they do for all rows of their block (attention_amx_weights.h).
 struct SegmentArgs {
   // sizes
   KvElementType type;

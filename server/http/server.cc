@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/bind_allocator.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -28,6 +29,7 @@
 #include "engine/annotated_mutex.h"
 #include "server/concat.h"
 #include "server/http/connection.h"
+#include "server/http/handler_memory.h"
 #include "server/listening_sockets.h"
 #include "server/task_queue.h"
 #include "server/time_slice.h"
@@ -129,7 +131,7 @@ struct Server::Impl {
   void AcceptTheLast();
   // On io[0]'s thread: where there are too many, those that idle longest are ended until one has
   // left.
-  asio::awaitable<void> MakeRoom(asio::steady_timer* pause);
+  asio::awaitable<void> MakeRoom(asio::steady_timer* pause, HandlerMemory* memory);
   bool IsFull();
   // It gets a connection on the I/O thread `home`, or is turned away where there are too many.
   void Admit(IoThread* home, tcp::socket socket);
@@ -173,6 +175,10 @@ absl::Status Server::Impl::Listen() {
     acceptors.emplace_back(io[0]->context)
         .assign(socket.family() == AF_INET6 ? tcp::v6() : tcp::v4(), socket.get(), error);
     if (!error) acceptors.back().non_blocking(true, error);
+    // Else Asio would wait for another client, and its thread's connections with it.
+    if (!error) {
+      acceptors.back().set_option(asio::socket_base::enable_connection_aborted(true), error);
+    }
     if (error) return failed(error.message());
     socket.Release();
   }
@@ -203,25 +209,28 @@ void Server::Impl::EndThreads() {
 Server::Impl::IoThread* Server::Impl::NextHome() { return io[next_home++ % io.size()].get(); }
 
 asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
+  HandlerMemory memory;
+  const auto wait = asio::bind_allocator(HandlerAllocator<void*>(&memory), kAwait);
   while (acceptor->is_open()) {
     IoThread* home = NextHome();
     try {
       asio::steady_timer pause(io[0]->context);
-      // Not async_accept: where there is no memory for the connection Asio destroys who waits for
-      // it, which is this frame, and nobody accepts any more.
-      auto [error] = co_await acceptor->async_wait(tcp::acceptor::wait_read, kAwait);
+      // Not async_accept, and nothing waits without memory of its own: where there is none for the
+      // connection, or for waiting, Asio destroys who waits, which is this frame, and nobody
+      // accepts any more.
+      auto [error] = co_await acceptor->async_wait(tcp::acceptor::wait_read, wait);
       tcp::socket socket(home->context);
       if (!error) acceptor->accept(socket, error);
-      if (error == asio::error::would_block) continue;
+      if (error == asio::error::would_block || error == asio::error::connection_aborted) continue;
       if (!error) {
-        co_await MakeRoom(&pause);
+        co_await MakeRoom(&pause, &memory);
         Admit(home, std::move(socket));
         continue;
       }
       if (!acceptor->is_open()) co_return;
       if (IsShortage(error.value())) CountAcceptError(error.value());
       pause.expires_after(kAcceptPause);
-      co_await pause.async_wait(kAwait);
+      co_await pause.async_wait(wait);
     } catch (const std::bad_alloc&) {
       CountAcceptError(ENOMEM);
       // Nor is there any for waiting in another way.
@@ -240,7 +249,7 @@ void Server::Impl::CountAcceptError(int error) {
   }
 }
 
-asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause) {
+asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause, HandlerMemory* memory) {
   const auto latest = std::chrono::steady_clock::now() + kRoomTime;
   while (IsFull() && std::chrono::steady_clock::now() < latest) {
     const auto idle_since = std::chrono::steady_clock::now() - options.place_kept;
@@ -256,7 +265,7 @@ asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause) {
     // One that gets a request just then stays, and it is the next one's turn.
     for (int i = 0; i < kRoomPauses && IsFull(); ++i) {
       pause->expires_after(kRoomPause);
-      co_await pause->async_wait(kAwait);
+      co_await pause->async_wait(asio::bind_allocator(HandlerAllocator<void*>(memory), kAwait));
     }
   }
 }
@@ -286,7 +295,7 @@ void Server::Impl::AcceptTheLast() {
   for (tcp::acceptor& acceptor : acceptors) {
     error_code error;
     try {
-      while (!error) {
+      while (!error || error == asio::error::connection_aborted) {
         IoThread* home = NextHome();
         tcp::socket socket(home->context);
         acceptor.accept(socket, error);

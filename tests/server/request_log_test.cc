@@ -200,6 +200,27 @@ TEST_F(RequestLogTest, AFileThatIsTheLogsTooMayBeTruncated) {
   EXPECT_EQ(Occurrences(said, " info "), 1u) << said;
 }
 
+// As with `> FILE 2> FILE`.
+TEST_F(RequestLogTest, AFileMayBeStandardOutputAndErrorByThemselves) {
+  const int output = ::dup(STDOUT_FILENO);
+  const int again = ::open("/proc/self/fd/2", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(again, 0);
+  ASSERT_EQ(::dup2(again, STDOUT_FILENO), STDOUT_FILENO);
+  auto requests = *RequestLog::Open("/dev/stdout");
+  for (const char* event : {"first", "second"}) {
+    requests->Write(Answered());
+    EXPECT_TRUE(requests->Reopen().ok());
+    log_.Info(event);
+  }
+  requests.reset();
+  ::dup2(output, STDOUT_FILENO);
+  ::close(output);
+  ::close(again);
+  const std::string said = Said();
+  EXPECT_EQ(Occurrences(said, "{\"ts\":"), 2u) << said;
+  EXPECT_EQ(Occurrences(said, " info "), 2u) << said;
+}
+
 // The disk fills up inside a line and has room again later.
 TEST_F(RequestLogTest, TheLineAfterAnInterruptedOneIsALineOfItsOwn) {
   const std::string path = ::testing::TempDir() + "/interrupted.jsonl";

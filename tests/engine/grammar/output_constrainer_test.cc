@@ -167,7 +167,15 @@ TEST_F(OutputConstrainerTest, AfterAnyRefusedAllocationTheSameFormIsMade) {
     rules += name + " ::= \"a\" \"" + std::string(static_cast<size_t>(i) + 1, 'b') + "\" | \"c\"\n";
   }
   const OutputFormat format = FormatOf(OutputFormat::Ebnf{grammar + "\n" + rules});
-  const auto refused = RefuseEachAllocation([&] { Make(format); });
+  const std::string tenant(100, 'k');
+  const auto refused = RefuseEachAllocation([&] {
+    try {
+      EXPECT_TRUE(constrainer_.Make(format, {}, tenant, nullptr).ok());
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(constrainer_.grammar_bytes() > 0, IsKept(format)) << "a share that nobody has";
+      throw;
+    }
+  });
   EXPECT_GT(refused, 300);
   EXPECT_TRUE(IsKept(format));
 }

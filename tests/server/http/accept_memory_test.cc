@@ -22,16 +22,23 @@ thread_local bool accepts = false;
 // Of what that thread asks for: so many more succeed, the next one is refused.
 std::atomic<int> until_refused{-1};
 
+bool IsRefused() { return accepts && until_refused >= 0 && until_refused-- == 0; }
+
 }  // namespace
 
 void* operator new(size_t bytes) {
-  if (accepts && until_refused >= 0 && until_refused-- == 0) throw std::bad_alloc();
+  if (IsRefused()) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
 // Not inlined: g++ warns of a free() that it sees beside a new.
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+// What Asio has operations and the frames of coroutines in.
+extern "C" void* aligned_alloc(size_t alignment, size_t bytes) {
+  void* memory = nullptr;
+  return IsRefused() || posix_memalign(&memory, alignment, bytes) != 0 ? nullptr : memory;
+}
 
 namespace refrain::server::http {
 namespace {
