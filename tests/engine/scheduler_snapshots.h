@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <thread>
 
 #include "engine/scheduler.h"
 #include "tests/support/slow_build.h"
