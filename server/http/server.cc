@@ -43,7 +43,11 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+// The operation has its memory there.
+auto AwaitIn(HandlerMemory* memory) {
+  return asio::bind_allocator(HandlerAllocator<void*>(memory), asio::as_tuple(asio::use_awaitable));
+}
+
 constexpr std::chrono::milliseconds kAcceptPause{50};  // after running out of descriptors
 // An idle connection leaves in far less than a pause. Nobody else is accepted meanwhile.
 constexpr std::chrono::milliseconds kRoomPause{1};
@@ -210,7 +214,6 @@ Server::Impl::IoThread* Server::Impl::NextHome() { return io[next_home++ % io.si
 
 asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
   HandlerMemory memory;
-  const auto wait = asio::bind_allocator(HandlerAllocator<void*>(&memory), kAwait);
   while (acceptor->is_open()) {
     IoThread* home = NextHome();
     try {
@@ -218,7 +221,7 @@ asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
       // Not async_accept, and nothing waits without memory of its own: where there is none for the
       // connection, or for waiting, Asio destroys who waits, which is this frame, and nobody
       // accepts any more.
-      auto [error] = co_await acceptor->async_wait(tcp::acceptor::wait_read, wait);
+      auto [error] = co_await acceptor->async_wait(tcp::acceptor::wait_read, AwaitIn(&memory));
       tcp::socket socket(home->context);
       if (!error) acceptor->accept(socket, error);
       if (error == asio::error::would_block || error == asio::error::connection_aborted) continue;
@@ -230,7 +233,7 @@ asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
       if (!acceptor->is_open()) co_return;
       if (IsShortage(error.value())) CountAcceptError(error.value());
       pause.expires_after(kAcceptPause);
-      co_await pause.async_wait(wait);
+      co_await pause.async_wait(AwaitIn(&memory));
     } catch (const std::bad_alloc&) {
       CountAcceptError(ENOMEM);
       // Nor is there any for waiting in another way.
@@ -265,7 +268,7 @@ asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause, HandlerM
     // One that gets a request just then stays, and it is the next one's turn.
     for (int i = 0; i < kRoomPauses && IsFull(); ++i) {
       pause->expires_after(kRoomPause);
-      co_await pause->async_wait(asio::bind_allocator(HandlerAllocator<void*>(memory), kAwait));
+      co_await pause->async_wait(AwaitIn(memory));
     }
   }
 }

@@ -213,22 +213,36 @@ Map::KeyView Map::ViewOf(const Value& key) {
 
 void Map::Set(Value key, Value value) {
   depth_ = std::max(depth_, 1 + value.depth());
-  const auto [it, is_new] = index_.try_emplace(ViewOf(key), entries_.size());
-  if (is_new) {
-    entries_.push_back({std::move(key), std::move(value)});
-  } else {
-    entries_[it->second].value = std::move(value);
+  const size_t place = PlaceOf(ViewOf(key));
+  if (place < entries_.size()) {
+    entries_[place].value = std::move(value);
+    return;
+  }
+  entries_.push_back({std::move(key), std::move(value)});
+  if (entries_.size() <= kMostWithoutIndex) return;
+  for (size_t i = index_.size(); i < entries_.size(); ++i) {
+    index_.try_emplace(ViewOf(entries_[i].key), i);
   }
 }
 
+size_t Map::PlaceOf(const KeyView& key) const {
+  if (!index_.empty()) {
+    const auto it = index_.find(key);
+    return it == index_.end() ? entries_.size() : it->second;
+  }
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const Entry& entry) { return ViewOf(entry.key) == key; });
+  return static_cast<size_t>(it - entries_.begin());
+}
+
 const Value* Map::FindOrNull(std::string_view key) const {
-  const auto it = index_.find(KeyView{Value::Kind::kString, key});
-  return it == index_.end() ? nullptr : &entries_[it->second].value;
+  const size_t place = PlaceOf({Value::Kind::kString, key});
+  return place == entries_.size() ? nullptr : &entries_[place].value;
 }
 
 const Value* Map::FindOrNull(const Value& key) const {
-  const auto it = index_.find(ViewOf(key));
-  return it == index_.end() ? nullptr : &entries_[it->second].value;
+  const size_t place = PlaceOf(ViewOf(key));
+  return place == entries_.size() ? nullptr : &entries_[place].value;
 }
 
 }  // namespace refrain::engine::jinja

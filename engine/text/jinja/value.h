@@ -162,9 +162,16 @@ class Map {
   };
   static KeyView ViewOf(const Value& key);
 
+  // Of more entries than that there is an index: a conversation may have many small maps, each of
+  // which would take an index of fifteen at least.
+  static constexpr size_t kMostWithoutIndex = 8;
+
+  // Of the entry, size() where there is none.
+  size_t PlaceOf(const KeyView& key) const;
+
   std::vector<Entry> entries_;
-  // Looks at the texts of the entries, which copies of the map share. Keys come from requests: a
-  // hash without a seed would let somebody choose many that collide.
+  // Empty, or of all. Looks at the texts of the entries, which copies of the map share. Keys come
+  // from requests: a hash without a seed would let somebody choose many that collide.
   HashMap<KeyView, size_t> index_;
   int depth_ = 1;
 };
