@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
+#include "engine/hash_map.h"
 #include "engine/scheduler.h"
 
 namespace refrain::engine {
@@ -51,7 +50,7 @@ class AdmissionOrder {
   // is to be admitted any more; may grow, and those who lack them may be named or not; null = none.
   // All outlive it.
   AdmissionOrder(const SchedulerSnapshot& snapshot, const std::vector<const WaitingEntry*>* some,
-                 const absl::flat_hash_set<uint64_t>* claimed = nullptr)
+                 const HashSet<uint64_t>* claimed = nullptr)
       : s_(snapshot),
         some_(some),
         claimed_(claimed),
@@ -85,7 +84,7 @@ class AdmissionOrder {
 
   const SchedulerSnapshot& s_;
   const std::vector<const WaitingEntry*>* const some_;
-  const absl::flat_hash_set<uint64_t>* const claimed_;
+  const HashSet<uint64_t>* const claimed_;
   const bool fcfs_;
   bool aged_over_ = false;
   size_t begin_ = 0;              // the first one that has not aged
@@ -99,7 +98,7 @@ class AdmissionOrder {
   // Other policies: all below have been named.
   Key next_key_{std::numeric_limits<int64_t>::min(), 0};
   bool kept_all_ = false;  // other policies: the last look found no more than it kept
-  absl::flat_hash_map<uint64_t, Key> first_lacking_;  // by next_chunk_key, of those kept once
+  HashMap<uint64_t, Key> first_lacking_;  // by next_chunk_key, of those kept once
 };
 
 }  // namespace refrain::engine

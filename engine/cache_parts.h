@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "engine/hash_map.h"
 #include "engine/scheduler.h"
 
 namespace refrain::engine {
@@ -53,9 +53,9 @@ class CacheParts {
 
  private:
   struct Holding {
-    std::vector<Held> sequences;                    // who gives way first stands last
-    int64_t chunks = 0;                             // that they have and will take next
-    absl::flat_hash_map<int32_t, int32_t> sharers;  // of each shared run, among `sequences`
+    std::vector<Held> sequences;        // who gives way first stands last
+    int64_t chunks = 0;                 // that they have and will take next
+    HashMap<int32_t, int32_t> sharers;  // of each shared run, among `sequences`
   };
 
   const SchedulerSnapshot& s_;

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "engine/admission_order.h"
 #include "engine/cache_parts.h"
+#include "engine/hash_map.h"
 
 namespace refrain::engine {
 namespace {
@@ -264,7 +264,7 @@ class Planner {
 
   // What one tenant could have next.
   struct Lane {
-    Lane(const SchedulerSnapshot& snapshot, const absl::flat_hash_set<uint64_t>& claimed)
+    Lane(const SchedulerSnapshot& snapshot, const HashSet<uint64_t>& claimed)
         : order(snapshot, &waiting, &claimed) {}
 
     int64_t served = 0;
@@ -283,6 +283,7 @@ class Planner {
       if (lane == nullptr) {
         lane = std::make_unique<Lane>(s_, claimed_);
         lane->served = s_.tenants[tenant].served;
+        lane->waiting.reserve(s_.waiting.size() / lanes.size() + 1);  // as if they were alike
       }
       return *lane;
     };
@@ -502,10 +503,10 @@ class Planner {
   const SchedulerSnapshot& s_;
   int32_t budget_tokens_;
   int32_t free_chunks_;
-  std::vector<Share> running_;             // by index into s_.running
-  std::vector<int32_t> holders_;           // by index into s_.shared_runs: not preempted
-  int32_t alive_;                          // running and not preempted, and admitted
-  absl::flat_hash_set<uint64_t> claimed_;  // chunks that sequences admitted here will compute
+  std::vector<Share> running_;    // by index into s_.running
+  std::vector<int32_t> holders_;  // by index into s_.shared_runs: not preempted
+  int32_t alive_;                 // running and not preempted, and admitted
+  HashSet<uint64_t> claimed_;     // chunks that sequences admitted here will compute
   StepPlan plan_;
 };
 
