@@ -27,10 +27,7 @@ class AmxBlock {
     if constexpr (kHalves == 2 && kPanels == 2) Tiles::template Zero<3>();
   }
 
-  struct FetchNothing {
-    template <int Elements>
-    void Ask(int) const {}
-  };
+  // What Multiply asks memory for over so many steps, or nothing.
   template <bool kFetch>
   static auto Take(TileAhead& ahead, int steps) {
     if constexpr (kFetch) {
@@ -74,6 +71,21 @@ class AmxBlock {
     }
   }
 
+  // Calls fn.operator()<halves, panels>(), as many as rows and columns ask for.
+  template <class Fn>
+  static void Dispatch(int rows, int columns, const Fn& fn) {
+    if (rows > kRows) {
+      columns > kColumns ? fn.template operator()<2, 2>() : fn.template operator()<2, 1>();
+    } else {
+      columns > kColumns ? fn.template operator()<1, 2>() : fn.template operator()<1, 1>();
+    }
+  }
+
+ private:
+  struct FetchNothing {
+    template <int Elements>
+    void Ask(int) const {}
+  };
   template <int kTile>
   static void StoreTile(float* out, int64_t stride, int rows) {
     if (rows >= kRows) {
@@ -83,16 +95,6 @@ class AmxBlock {
     alignas(64) float sums[kRows][kColumns];
     Tiles::template Store<kTile>(sums, sizeof(sums[0]));
     for (int r = 0; r < rows; ++r) __builtin_memcpy(out + r * stride, sums[r], sizeof(sums[r]));
-  }
-
-  // Calls fn.operator()<halves, panels>(), as many as rows and columns ask for.
-  template <class Fn>
-  static void Dispatch(int rows, int columns, const Fn& fn) {
-    if (rows > kRows) {
-      columns > kColumns ? fn.template operator()<2, 2>() : fn.template operator()<2, 1>();
-    } else {
-      columns > kColumns ? fn.template operator()<1, 2>() : fn.template operator()<1, 1>();
-    }
   }
 };
 
