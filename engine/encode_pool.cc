@@ -10,18 +10,13 @@
 namespace refrain::engine {
 namespace {
 
-absl::Status NoMemory() {
-  return absl::ResourceExhaustedError(
-      "the system refuses memory for the prompt (ulimit -v, vm.overcommit_memory)");
-}
-
 // One prompt that is too much for the system's limits ends, and the others go on.
 template <typename Work>
 std::invoke_result_t<Work> WithMemory(Work work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return NoMemory();
+    return NoMemoryForPrompt();
   }
 }
 
@@ -33,15 +28,16 @@ absl::Status DeadlineStatus(const EncodedRequest& request) {
 }
 
 void EncodePool::Lane::Push(Job job) {
-  {
+  try {
     MutexLock lock(mutex);
     if (!stopped) {
-      const std::string tenant = job.request->request.tenant;
-      jobs.Push(tenant, std::move(job));
+      jobs.Push(job.tenant(), std::move(job));
       changed.NotifyOne();
       if (is_long || jobs.size() > idle_threads) crowded.NotifyOne();
       return;
     }
+  } catch (const std::bad_alloc&) {
+    return EndWithoutMemory(&job);
   }
   job.request->End(absl::CancelledError("the engine has stopped"));
 }
@@ -193,6 +189,7 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
       clock_(clock),
       sink_(std::move(sink)),
       engine_is_busy_(std::move(engine_is_busy)) {
+  NoMemoryForPrompt();
   try {
     for (int32_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this] { Serve(&short_lane_); });
@@ -252,13 +249,13 @@ void EncodePool::Serve(Lane* lane) {
 }
 
 void EncodePool::WorkInSlices(Job job) {
-  if (job.counted_for == nullptr) return job.request->End(NoMemory());
+  if (job.counted_for == nullptr) return EndWithoutMemory(&job);
   if (!job.rendered) return RenderInSlices(std::move(job));
   const std::string& tenant = *job.counted_for;
   const bool large = job.is_large();
   {
     std::optional<LongTextPace> pace;
-    if (TakeTurn(job, &pace)) Tokenize(std::move(job), &*pace);
+    if (TakeTurn(&job, &pace)) Tokenize(std::move(job), &*pace);
   }
   long_lane_.Done(tenant, large);
 }
@@ -267,20 +264,25 @@ void EncodePool::RenderInSlices(Job job) {
   bool is_rendered = false;
   {
     std::optional<LongTextPace> pace;
-    is_rendered = TakeTurn(job, &pace) && RenderText(&job, &*pace);
+    is_rendered = TakeTurn(&job, &pace) && RenderText(&job, &*pace);
   }
   long_lane_.Done(*job.counted_for, /*large=*/false);
   if (is_rendered) long_lane_.Push(std::move(job));  // its text may be large
 }
 
-bool EncodePool::TakeTurn(const Job& job, std::optional<LongTextPace>* pace) {
-  absl::Status taken = WithMemory([&] {
-    pace->emplace(*this, *job.request, *job.counted_for);
-    return absl::OkStatus();
-  });
-  if (taken.ok()) return true;
-  job.request->End(std::move(taken));
-  return false;
+bool EncodePool::TakeTurn(Job* job, std::optional<LongTextPace>* pace) {
+  try {
+    pace->emplace(*this, *job->request, *job->counted_for);
+    return true;
+  } catch (const std::bad_alloc&) {
+    EndWithoutMemory(job);
+    return false;
+  }
+}
+
+void EncodePool::EndWithoutMemory(Job* job) {
+  job->text.reset();
+  job->request->End(NoMemoryForPrompt());
 }
 
 void EncodePool::Sweep(Lane* lane) {

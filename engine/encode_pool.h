@@ -132,7 +132,8 @@ class EncodePool {
   void WorkInSlices(Job job);
   void RenderInSlices(Job job);
   // Until it is the job's turn, or nobody wants it. False: it has ended for want of memory.
-  bool TakeTurn(const Job& job, std::optional<LongTextPace>* pace);
+  bool TakeTurn(Job* job, std::optional<LongTextPace>* pace);
+  static void EndWithoutMemory(Job* job);
   // False: it has ended, with its reason.
   bool RenderText(Job* job, EncodePace* pace);
   void Tokenize(Job job, EncodePace* pace);

@@ -44,6 +44,10 @@ struct EncodedRequest {
   }
 };
 
+// RESOURCE_EXHAUSTED of a prompt for which the system refuses memory. Made by the first call: ask
+// while there is some.
+const absl::Status& NoMemoryForPrompt();
+
 }  // namespace refrain::engine
 
 #endif  // REFRAIN_ENGINE_ENCODED_REQUEST_H_

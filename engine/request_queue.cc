@@ -1,19 +1,24 @@
 #include "engine/request_queue.h"
 
+#include <new>
 #include <utility>
 
 namespace refrain::engine {
 
 void RequestQueue::Push(std::unique_ptr<EncodedRequest> request) {
-  {
+  bool closed = false;
+  try {
     MutexLock lock(mutex_);
-    if (!items_.closed) {
+    closed = items_.closed;
+    if (!closed) {
       items_.requests.push_back(std::move(request));
       changed_.NotifyOne();
       return;
     }
+  } catch (const std::bad_alloc&) {
+    // push_back has left the request as it was.
   }
-  request->End(absl::CancelledError("the engine has stopped"));
+  request->End(closed ? absl::CancelledError("the engine has stopped") : NoMemoryForPrompt());
 }
 
 void RequestQueue::PostCancel(uint64_t request_number) {

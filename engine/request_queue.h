@@ -25,6 +25,7 @@ class RequestQueue {
     bool closed = false;
   };
 
+  // Where the system refuses memory for it, its stream is finished as RESOURCE_EXHAUSTED.
   void Push(std::unique_ptr<EncodedRequest> request);
   void PostCancel(uint64_t request_number);
   // After Close these are told UNAVAILABLE at once.

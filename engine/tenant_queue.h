@@ -18,21 +18,22 @@ namespace refrain::engine {
 // Items of several tenants (API keys): taken in turns, one of each tenant that has any, and in
 // order of arrival within one. So an item waits for at most one of every other tenant and for the
 // earlier ones of its own, however many others have put in. A Push that gets no memory changes
-// nothing. No locks inside.
+// nothing, and leaves the item where it is. No locks inside.
 template <typename T>
 class TenantQueue {
  public:
-  void Push(std::string_view tenant, T item) {
+  template <typename Item>
+  void Push(std::string_view tenant, Item&& item) {
     std::list<Line> line;
     line.push_back({std::string(tenant), {}});
-    const auto known = lines_.find(line.front().tenant);
-    if (known != lines_.end()) {
-      known->second->items.push_back(std::move(item));
-    } else {
-      line.front().items.push_back(std::move(item));
-      lines_.emplace(line.front().tenant, line.begin());
-      turns_.splice(turns_.end(), line);
+    const auto [known, is_new] = lines_.try_emplace(line.front().tenant, line.begin());
+    try {
+      known->second->items.push_back(std::forward<Item>(item));  // moves once it has the room
+    } catch (...) {
+      if (is_new) lines_.erase(known);
+      throw;
     }
+    if (is_new) turns_.splice(turns_.end(), line);
     ++size_;
   }
 

@@ -196,7 +196,7 @@ class Daemon {
       // A load cannot be interrupted half-way, and nothing is there that would have to be finished
       // or saved.
       log_.Info("stopped while loading");
-      ::_exit(static_cast<int>(ExitStatus::kOk));
+      Leave(ExitStatus::kOk);
     }
     if (loader.joinable()) loader.join();
     if (!loaded.ok()) {

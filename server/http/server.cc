@@ -61,6 +61,13 @@ constexpr int kMostProbes = 127;                         // TCP_KEEPCNT
 // For telling those whose bodies the end cuts short, also where nobody is given any time.
 constexpr std::chrono::milliseconds kLastWords{100};
 
+// The loop's queue of timers has room for one more behind it. A wait that finds none there destroys
+// who waits; here the refusal is the caller's exception.
+void MakeRoomForTimer(asio::io_context* context) {
+  asio::steady_timer timer(*context, std::chrono::hours(1));
+  timer.async_wait([](const error_code&) {});
+}
+
 void SetOptions(const ServerOptions& options, int socket) {
   const auto set = [&](int level, int name, int value) {
     ::setsockopt(socket, level, name, &value, sizeof(value));
@@ -233,6 +240,7 @@ asio::awaitable<void> Server::Impl::Accept(tcp::acceptor* acceptor) {
       if (!acceptor->is_open()) co_return;
       if (IsShortage(error.value())) CountAcceptError(error.value());
       pause.expires_after(kAcceptPause);
+      MakeRoomForTimer(&io[0]->context);
       co_await pause.async_wait(AwaitIn(&memory));
     } catch (const std::bad_alloc&) {
       CountAcceptError(ENOMEM);
@@ -268,6 +276,7 @@ asio::awaitable<void> Server::Impl::MakeRoom(asio::steady_timer* pause, HandlerM
     // One that gets a request just then stays, and it is the next one's turn.
     for (int i = 0; i < kRoomPauses && IsFull(); ++i) {
       pause->expires_after(kRoomPause);
+      MakeRoomForTimer(&io[0]->context);
       co_await pause->async_wait(AwaitIn(memory));
     }
   }
@@ -331,7 +340,7 @@ void Server::Impl::Start(IoThread* home, tcp::socket socket) {
     asio::co_spawn(home->context, Serve(home, std::move(slot), std::move(connection)),
                    asio::detached);
   } catch (const std::exception&) {
-    return;  // it had no memory
+    CountAcceptError(ENOMEM);
   }
 }
 

@@ -51,9 +51,10 @@ void ReadPrompts(FieldReader& fields, const ModelLimits& limits, const engine::R
   if (!prompt->is_array() || prompt->empty()) return refuse();
   if (prompt->front().is_number()) return add_tokens(*prompt);
   if (prompt->size() * static_cast<size_t>(common.sequences()) > kMaxChoicesPerCall) {
-    return fields.Refuse("prompt", Concat("has ", prompt->size(), " prompts of ",
-                                          common.sequences(), " choices; at most ",
-                                          kMaxChoicesPerCall, " choices are accepted per request"));
+    return fields.Refuse("prompt",
+                         Concat("has ", prompt->size(), " prompts of ", common.sequences(),
+                                " sequences each; at most ", kMaxChoicesPerCall,
+                                " sequences are accepted per request"));
   }
   // The queue would refuse some of them whenever the call came again.
   if (prompt->size() > limits.max_prompts) {

@@ -55,6 +55,18 @@ TEST(CreateEngineTest, LeavesOutAddedTokensBeyondTheEmbedding) {
   EXPECT_GT(ids->size(), 1u);
 }
 
+// What metrics make bytes of chunks with: K and V, two layers, two heads of 64.
+TEST(CreateEngineTest, TellsWhatAChunkTakes) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
+  EngineOptions options;
+  options.kv_cache.dtype = "f16";
+  options.kv_cache.chunk_tokens = 32;
+  const auto parts = Load(directory.path(), options);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_EQ(parts->kv_chunk_bytes, 2 * 2 * 2 * 64 * 32 * 2);
+}
+
 // JSON and metrics could not hold the byte that is not UTF-8, nor a terminal the end of the line.
 TEST(CreateEngineTest, MendsTheNameOfAFolderThatNoClientCouldRead) {
   TemporaryDirectory directory;

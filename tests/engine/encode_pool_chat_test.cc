@@ -205,6 +205,27 @@ TEST_F(EncodePoolChatTest, APromptWithoutMemoryEndsAndOthersGoOn) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("memory for the prompt"));
 }
 
+// Whichever allocation is refused as it is put in line, which is the same for a lane's thread that
+// hands it on to the other.
+TEST_F(EncodePoolChatTest, AnyAllocationRefusedInLineEndsOnePromptAlone) {
+  int64_t refused = 0;
+  for (bool was_refused = true; was_refused; refused += was_refused) {
+    auto request = Make(1, 1, "abc");
+    request->request.tenant = "a tenant with a name that has to be allocated";
+    const std::shared_ptr<TokenStream> stream = request->stream;
+    HeapCountsOfThread().until_refused = refused;
+    pool_->Push(std::move(request));
+    was_refused = HeapCountsOfThread().until_refused < 0;
+    HeapCountsOfThread().until_refused = -1;
+    if (!was_refused) break;
+    ASSERT_TRUE(stream->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    EXPECT_EQ(stream->Read().status.code(), absl::StatusCode::kResourceExhausted) << refused;
+    EXPECT_EQ(ledger_->queued_requests(), 0);
+  }
+  EXPECT_GT(refused, 4);
+  EXPECT_EQ(WaitFor(1), std::vector<uint64_t>{1});
+}
+
 // Scenario: seven of the eight threads for long texts have some that last, and one takes all
 // others. Each second of these finds no memory, whichever allocation is refused before its turn.
 TEST_F(EncodePoolChatTest, ALongPromptWithoutMemoryToBeginWithEndsAndOthersGoOn) {

@@ -239,10 +239,18 @@ TEST_P(EngineLoopSharingTest, MemoryIsThatOfTheDistinctTokens) {
   }
   const int32_t distinct_chunks = 2048 / 16 + 32 * ((50 + 63 + 15) / 16);
   int32_t most_chunks = 0;
+  EngineStats fullest;
   while (h.loop.Turn()) {
     const kvcache::CacheStats stats = h.cache->stats();
     most_chunks = std::max(most_chunks, stats.used_chunks + stats.cached_chunks);
+    const EngineStats told = h.loop.stats();
+    if (told.running_sequences == 32) fullest = told;
   }
+  // What is told of it while all 32 run and have begun to generate.
+  EXPECT_GT(fullest.kv_logical_tokens, 32 * 2098);
+  EXPECT_LE(fullest.kv_logical_tokens, 32 * (2098 + 64));
+  EXPECT_GE(fullest.kv_used_chunks, distinct_chunks - 32);  // the last one of each
+  EXPECT_LE(fullest.kv_used_chunks, distinct_chunks);
   EXPECT_LE(most_chunks, distinct_chunks * 105 / 100);
   EXPECT_GE(most_chunks, distinct_chunks * 95 / 100);
   for (const auto& stream : streams) EXPECT_EQ(h.Read(stream).status, absl::OkStatus());

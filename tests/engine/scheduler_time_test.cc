@@ -93,7 +93,9 @@ TEST_P(TenThousandWaitTest, PlansInTime) {
         if (crowd.waiting) crowd.waiting(&s.waiting.back(), static_cast<int32_t>(id) - 257);
       }
       const double plan_us = PlanMicroseconds(s, [&](const StepPlan& plan) {
-        if (crowd.admitted.has_value()) EXPECT_EQ(plan.admit.size(), *crowd.admitted);
+        if (crowd.admitted.has_value()) {
+          EXPECT_EQ(plan.admit.size(), *crowd.admitted);
+        }
         EXPECT_NE(plan.admit.empty(), plan.preempt.empty());
       });
       std::printf("Plan, %s, policy %d, %zu tenants: %.1f us\n", crowd.name.c_str(),

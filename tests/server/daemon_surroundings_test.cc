@@ -85,6 +85,9 @@ TEST(DaemonSurroundings, HearsSignalsWhereTheSoftLimitOfFilesLeavesOne) {
 
 // As where other processes use up the system's. Who connects waits.
 TEST(DaemonSurroundings, SaysOnceThatItCannotAcceptAndCountsIt) {
+#ifndef REFRAIN_TESTS_CAN_LIMIT_ADDRESSES
+  GTEST_SKIP() << "UBSan looks at objects through a pipe, for which no file is left";
+#endif
   constexpr rlim_t kFiles = 512;
   DaemonProcess daemon(DaemonArguments("fake", {"--grpc-listen", "127.0.0.1:0"}),
                        {.open_files = rlimit{kFiles, kFiles}});

@@ -600,7 +600,7 @@ def test_nothing_stays_on_the_card_where_it_is_stopped(pack, kind, number):
                 break
             time.sleep(0.01)
         (os.killpg if number == signal.SIGINT else os.kill)(check.pid, number)
-        assert check.wait(10) == (130 if number == signal.SIGINT else -number)
+        assert check.wait(60) == (130 if number == signal.SIGINT else -number)
     pid = int(pid_file.read_text())
     for _ in range(500):
         if not is_running(pid):

@@ -1,5 +1,6 @@
 // refrain.v1.Admin over real sockets, with an engine that repeats its prompt.
 
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -24,6 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::grpc::ClientContext;
+using ::testing::HasSubstr;
 
 // Lets everybody in; there is a key of the name "them".
 class GateOfThem final : public access::Gate {
@@ -251,10 +253,18 @@ TEST_F(GrpcAdministration, CacheStatisticsDescribeTheTree) {
   EXPECT_FALSE(response.nodes(0).has_parent());
   ASSERT_EQ(response.namespaces_size(), 1);
   EXPECT_TRUE(response.namespaces(0).salted());
-  request.set_max_nodes(-1);
-  ClientContext wrong;
-  EXPECT_EQ(admin_->CacheStatistics(&wrong, request, &response).error_code(),
-            ::grpc::INVALID_ARGUMENT);
+  const auto refusal = [&](std::optional<int32_t> max_nodes, std::optional<int32_t> max_depth) {
+    v1::CacheStatisticsRequest wrong;
+    if (max_nodes.has_value()) wrong.set_max_nodes(*max_nodes);
+    if (max_depth.has_value()) wrong.set_max_depth(*max_depth);
+    ClientContext wrong_context;
+    const ::grpc::Status status = admin_->CacheStatistics(&wrong_context, wrong, &response);
+    EXPECT_EQ(status.error_code(), ::grpc::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  EXPECT_THAT(refusal(-1, {}), HasSubstr("'max_nodes' must be"));
+  EXPECT_THAT(refusal({}, 0), HasSubstr("'max_depth' must be"));
+  EXPECT_THAT(refusal({}, 1'000'001), HasSubstr("'max_depth' must be"));
 }
 
 TEST_F(GrpcAdministration, SessionsAreListed) {

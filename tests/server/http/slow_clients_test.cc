@@ -182,6 +182,37 @@ TEST_F(SlowClientsTest, HeadersAndBodiesThatTrickleInDelayNobody) {
   trickle.join();
 }
 
+// Headers that are too long, and the beginnings of bodies that are too large, all the time.
+TEST_F(SlowClientsTest, HeadersAndBodiesBeyondTheLimitsDelayNobody) {
+  const ServerOptions limits;
+  const std::string requests[] = {
+      "GET /hello HTTP/1.1\r\nHost: x\r\nX-Long: " + std::string(limits.header_bytes, 'x'),
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(limits.body_bytes + 1) +
+          "\r\n\r\n" + std::string(64 << 10, 'b')};
+  std::atomic<bool> stop{false};
+  std::atomic<int> answered{0};
+  std::thread beyond([&] {
+    while (!stop) {
+      std::vector<RawClient> clients;
+      for (int i = 0; i < 100; ++i) {
+        clients.push_back(Connect());
+        clients.back().Send(requests[i % 2]);
+      }
+      for (int i = 0; i < 100; ++i) {
+        answered += clients[i].ReadResponse().status == (i % 2 == 0 ? 431 : 413);
+      }
+      // A build that is slow to read them is not to be drowned by what no network brings.
+      std::this_thread::sleep_for(20ms * kSlowBuildFactor);
+    }
+  });
+  do {
+    ExpectQuickAnswers("beside 100 that are beyond the limits, again and again");
+  } while (answered < 300 && !HasFailure());  // they are to be answered meanwhile
+  stop = true;
+  beyond.join();
+  EXPECT_TRUE(EventuallyConnected(0)) << server_->connections();
+}
+
 TEST_F(SlowClientsTest, ClientsThatDoNotReadDelayNobody) {
   for (int i = 0; i < 100; ++i) {
     crowd_.emplace_back(server_->port(), /*receive_buffer_bytes=*/4096);

@@ -124,7 +124,8 @@ TEST_F(MetricsTest, ShowsEveryChildFromTheStart) {
 TEST_F(MetricsTest, CountsARequestUnderVllmsNames) {
   Load();
   observer().OnArrival(100);
-  observer().OnFirstScheduled(0.7, 100, 64);
+  observer().OnFirstScheduled(0.75, 100, 64);
+  EXPECT_EQ(Value("refrain_queue_wait_seconds_sum"), "0.75");
   EXPECT_EQ(Vllm("prefix_cache_queries_total"), "100");
   EXPECT_EQ(Vllm("prefix_cache_hits_total"), "64");
   EXPECT_EQ(Vllm("prompt_tokens_cached_by_source_total", "source=\"device\""), "64");

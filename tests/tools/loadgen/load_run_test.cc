@@ -209,7 +209,9 @@ TEST(Usage, ThatCannotBeTrueMakesAnAnswerAFailure) {
     const Ran ran = RunLoad({.arrivals = kTenPerSecond, .sets_most_tokens = asked_for}, &workload,
                             &backend, &loop);
     EXPECT_EQ(ran.result.failed, failed) << told;
-    if (failed > 0) EXPECT_EQ(ran.result.failures.begin()->first, "bad_answer") << told;
+    if (failed > 0) {
+      EXPECT_EQ(ran.result.failures.begin()->first, "bad_answer") << told;
+    }
   }
 }
 
