@@ -408,7 +408,9 @@ absl::StatusOr<EngineParts> MakeEngineParts(const EngineOptions& options,
       second_copy_bytes == 0
           ? ""
           : absl::StrCat(" (", second_copy_bytes >> 20, " of them a second copy in f16)"),
-      ", KV ", std::string(kernels::Traits(foundation->storage->View(nullptr).dtype).name));
+      ", KV ", std::string(kernels::Traits(foundation->storage->View(nullptr).dtype).name),
+      foundation->model->attention_mode() == kernels::AttentionMode::kPaged ? ", paged attention"
+                                                                            : "");
   parts.model.max_context_tokens =
       ContextThatFits(parts.cache->stats().capacity_tokens(), *foundation);
   AddWarning(WarningsOf(*foundation), parts.model.warning);

@@ -16,7 +16,7 @@ void RequestQueue::Push(std::unique_ptr<EncodedRequest> request) {
       return;
     }
   } catch (const std::bad_alloc&) {
-    // push_back has left the request as it was.
+    request->prompt = {};  // push_back has left the request as it was; its end takes memory, too
   }
   request->End(closed ? absl::CancelledError("the engine has stopped") : NoMemoryForPrompt());
 }

@@ -39,6 +39,7 @@ class LlamaModel {
 
   const ModelConfig& config() const { return config_; }
   int32_t max_context_tokens() const { return max_context_tokens_; }
+  kernels::AttentionMode attention_mode() const { return options_.attention_mode; }
   size_t resident_bytes() const;
   size_t second_copy_bytes() const;  // of these
   size_t activation_bytes() const { return activations_.bytes(); }

@@ -20,6 +20,7 @@
 #include <cerrno>
 #include <future>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <unordered_set>
@@ -352,9 +353,17 @@ asio::awaitable<void> Server::Impl::Serve(IoThread* home, Slot slot,
     std::shared_ptr<Connection> connection;
     ~Entry() { home->connections.erase(connection); }
   };
-  home->connections.insert(connection);
   Entry entry{home, std::move(connection)};
-  co_await entry.connection->Run();
+  std::optional<asio::awaitable<void>> run;
+  try {
+    home->connections.insert(entry.connection);
+    run.emplace(entry.connection->Run());
+  } catch (const std::bad_alloc&) {
+    // Not CountAcceptError, which is for io[0]'s thread.
+    ++options.connection_counts->accept_errors;
+    co_return;
+  }
+  co_await *std::move(run);
 }
 
 // One send that does not wait: a client that cannot take 200 bytes gets nothing, nor does one that

@@ -55,6 +55,23 @@ TEST(CreateEngineTest, LeavesOutAddedTokensBeyondTheEmbedding) {
   EXPECT_GT(ids->size(), 1u);
 }
 
+TEST(CreateEngineTest, TheCacheEvictsAndTheModelAttendsAsTheOptionsSay) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
+  EngineOptions options;
+  for (const char* eviction : {"lru", "s3fifo", "reuse_rate"}) {
+    options.kv_cache.eviction = eviction;
+    const auto parts = Load(directory.path(), options);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_EQ(parts->cache->options().eviction, eviction);
+    EXPECT_THAT(parts->model.description, Not(HasSubstr("paged")));
+  }
+  options.attention_mode = AttentionModeOption::kPaged;
+  const auto parts = Load(directory.path(), options);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(parts->model.description, HasSubstr(", paged attention"));
+}
+
 // What metrics make bytes of chunks with: K and V, two layers, two heads of 64.
 TEST(CreateEngineTest, TellsWhatAChunkTakes) {
   TemporaryDirectory directory;

@@ -224,12 +224,14 @@ void AllocateSomething() {
 // the engine thread, which streams wait for, is never held for longer than a millisecond or two.
 TEST(IdleSweepTest, NoStepTakesLong) {
   constexpr int32_t kFactor = testing::kSlowBuildFactor;
+  constexpr double kMostUs = 3000 * kFactor;
   for (const Shape& shape : {Shape{"conversations", 10'000 / kFactor, 100, false},
                              Shape{"prompts", 200'000 / kFactor, 1, false},
                              Shape{"salted prompts", 200'000 / kFactor, 1, true}}) {
     const int32_t chunks = shape.prompts * shape.chunks;
     double longest_us = 1e9, all_us = 1e9;  // the longest step of the best round
-    for (int round = 0; round < 2; ++round) {
+    // What shares the machine's memory makes single steps of some rounds longer.
+    for (int round = 0; round < 5 && longest_us >= kMostUs; ++round) {
       CacheHarness h({.num_chunks = chunks, .chunk_tokens = 16, .max_slots = 1});
       ASSERT_NO_FATAL_FAILURE(Fill(shape, &h));
       IdleSweep sweep;
@@ -249,7 +251,7 @@ TEST(IdleSweepTest, NoStepTakesLong) {
     }
     std::printf("%d chunks of %s: longest step %.0f us of %.0f ms\n", chunks, shape.name,
                 longest_us, all_us / 1000);
-    EXPECT_LT(longest_us, 3000 * kFactor) << shape.name;
+    EXPECT_LT(longest_us, kMostUs) << shape.name;
   }
 }
 

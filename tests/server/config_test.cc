@@ -150,7 +150,8 @@ TEST(Config, HandsValuesToTheEngine) {
     "engine": {"max_sequences": 3, "policy": "priority", "reproducible": true,
                "stall_s": 2.5},
     "attention": {"mode": "paged"},
-    "kv_cache": {"memory_bytes": "2GiB", "chunk_tokens": 32, "prefix_cache": "off"},
+    "kv_cache": {"memory_bytes": "2GiB", "chunk_tokens": 32, "prefix_cache": "off",
+                 "eviction": "s3fifo"},
     "limits": {"request_timeout_s": 1.5}
   })",
                              "f")
@@ -170,6 +171,7 @@ TEST(Config, HandsValuesToTheEngine) {
   EXPECT_EQ(options.kv_cache.memory_bytes, int64_t{2} << 30);
   EXPECT_EQ(options.kv_cache.chunk_tokens, 32);
   EXPECT_FALSE(options.kv_cache.prefix_cache);
+  EXPECT_EQ(options.kv_cache.eviction, "s3fifo");
   EXPECT_EQ(options.limits.request_timeout_s, 1.5);
 }
 

@@ -1,5 +1,5 @@
 // Rows whose logits nobody wants end in the last layer; the others are the same to the bit. Which
-// rows may be coarse.
+// rows may be coarse. How they attend.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,8 @@ constexpr int32_t kSequences = 3;
 constexpr int32_t kRowsOfEach = 50;
 constexpr int32_t kRows = kSequences * kRowsOfEach;
 
-// Counts the rows that are multiplied and those that attend, and keeps which of them were coarse.
+// Counts the rows that are multiplied and those that attend, and keeps which of them were coarse
+// and how they attended.
 class CountingBackend final : public testing::ForwardingBackend {
  public:
   CountingBackend() : ForwardingBackend(*kernels::cpu::CpuBackend::Create({.threads = 2})) {}
@@ -37,6 +38,7 @@ class CountingBackend final : public testing::ForwardingBackend {
   int64_t TakeAttended() { return std::exchange(attended_, 0); }
   // Of every product, in order.
   std::vector<std::vector<uint8_t>> TakeCoarse() { return std::exchange(coarse_, {}); }
+  std::set<kernels::AttentionMode> TakeModes() { return std::exchange(modes_, {}); }
 
   void Linear(const kernels::LinearArgs& args) override {
     rows_ += args.x.rows;
@@ -52,6 +54,7 @@ class CountingBackend final : public testing::ForwardingBackend {
     for (const kernels::SlotStep& slot : args.wanted.empty() ? args.steps : args.wanted) {
       attended_ += slot.num_rows;
     }
+    modes_.insert(args.mode);
     ForwardingBackend::ChunkAttention(args);
   }
 
@@ -59,6 +62,7 @@ class CountingBackend final : public testing::ForwardingBackend {
   int64_t rows_ = 0;
   int64_t attended_ = 0;
   std::vector<std::vector<uint8_t>> coarse_;
+  std::set<kernels::AttentionMode> modes_;
 };
 
 class WantedRows : public ::testing::TestWithParam<kernels::DType> {
@@ -129,6 +133,14 @@ class WantedRows : public ::testing::TestWithParam<kernels::DType> {
   int64_t forward_rows_ = 0;
   int64_t attended_rows_ = 0;
 };
+
+TEST_P(WantedRows, AttendAsTheOptionsSay) {
+  for (const auto mode : {kernels::AttentionMode::kTwoPhase, kernels::AttentionMode::kPaged}) {
+    Load({.max_rows = kRows, .attention_mode = mode});
+    Logits({0});
+    EXPECT_EQ(backend_.TakeModes(), std::set{mode});
+  }
+}
 
 TEST_P(WantedRows, AreTheSameWithoutTheOthers) {
   std::vector<int32_t> every(kRows);

@@ -354,6 +354,31 @@ TEST(AttentionTasksTest, SharedKeysAreReadOnce) {
   EXPECT_GT(readers_of_key(0, 0), 1);
 }
 
+// The baseline: each sequence reads its own way, all of it.
+TEST(AttentionTasksTest, PagedSharesNothing) {
+  constexpr int32_t kSlots = 32, kCommon = 2048, kOwn = 80;
+  Sharers sharers(kSlots, kCommon, kOwn);
+  AttentionTasks tasks;
+  // How often each of a KV head's keys is read, in all.
+  const auto keys_read = [&](AttentionMode mode) {
+    sharers.args.mode = mode;
+    tasks.Plan(sharers.args, 2, /*shares_by_keys=*/true);
+    int64_t keys = 0;
+    for (const auto& task : tasks.segment_tasks()) {
+      if (task.kv_head == 0) keys += task.end - task.begin;
+    }
+    for (const auto& task : tasks.row_tasks()) {
+      if (task.kv_head != 0) continue;
+      for (const AttentionTasks::Segment& segment : tasks.slot(task.slot).segments) {
+        if (segment.partial < 0) keys += segment.end - segment.begin;
+      }
+    }
+    return keys;
+  };
+  EXPECT_EQ(keys_read(AttentionMode::kPaged), kSlots * (kCommon + kOwn));
+  EXPECT_EQ(keys_read(AttentionMode::kTwoPhase), kCommon + kSlots * kOwn);
+}
+
 std::vector<std::vector<int64_t>> Everything(const AttentionTasks& tasks, size_t slots) {
   std::vector<std::vector<int64_t>> all;
   for (const auto& task : tasks.segment_tasks()) {
