@@ -40,6 +40,7 @@ class HandlerAllocator {
 
   explicit HandlerAllocator(HandlerMemory* memory) : memory_(memory) {}
   template <class U>
+  // NOLINTNEXTLINE(google-explicit-constructor): allocators become those of other types
   HandlerAllocator(const HandlerAllocator<U>& other) : memory_(other.memory()) {}
 
   T* allocate(size_t n) { return static_cast<T*>(memory_->Allocate(n * sizeof(T))); }
