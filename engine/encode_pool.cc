@@ -189,7 +189,7 @@ EncodePool::EncodePool(const PromptEncoder* encoder, const Clock* clock, int32_t
       clock_(clock),
       sink_(std::move(sink)),
       engine_is_busy_(std::move(engine_is_busy)) {
-  NoMemoryForPrompt();
+  NoMemoryForPrompt();  // made while there is memory
   try {
     for (int32_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this] { Serve(&short_lane_); });

@@ -2,28 +2,24 @@
 
 #include <gtest/gtest.h>
 
-#include <sstream>
 #include <string>
 
 #include "server/metrics/metrics.h"
+#include "tests/server/metrics/series_value.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::metrics {
 namespace {
 
 using ::refrain::testing::FakeEngine;
+using ::refrain::testing::SeriesValue;
 
 class CacheMetricsTest : public ::testing::Test {
  protected:
   CacheMetricsTest() { metrics_.SetEngine(&engine_); }
 
-  // The value of the line that begins with `series`, as text; "" when there is none.
   std::string Value(const std::string& series) const {
-    std::istringstream lines(metrics_.Page());
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
-    }
-    return "";
+    return SeriesValue(metrics_.Page(), series);
   }
 
   FakeEngine engine_{{.max_context_tokens = 640}};  // tokens that the cache has room for, too

@@ -18,6 +18,7 @@
 #include "server/metrics/histogram.h"
 #include "server/unread_answers.h"
 #include "tests/server/http/raw_client.h"
+#include "tests/server/metrics/series_value.h"
 #include "tests/support/fake_engine.h"
 
 namespace refrain::server::metrics {
@@ -26,6 +27,7 @@ namespace {
 using ::refrain::testing::FakeEngine;
 using ::refrain::testing::GetRequest;
 using ::refrain::testing::RawClient;
+using ::refrain::testing::SeriesValue;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
@@ -67,13 +69,8 @@ class MetricsTest : public ::testing::Test {
   void Load() { metrics_.SetEngine(&engine_); }
   engine::EngineObserver& observer() { return *metrics_.engine_observer(); }
 
-  // The value of the line that begins with `series`, as text; "" when there is none.
   std::string Value(const std::string& series) const {
-    std::istringstream lines(metrics_.Page());
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
-    }
-    return "";
+    return SeriesValue(metrics_.Page(), series);
   }
   // Of a series of the engine's; `labels` are those beside the model's.
   std::string Vllm(const std::string& name, const std::string& labels = "") const {
