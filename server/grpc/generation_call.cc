@@ -7,6 +7,7 @@
 
 #include "server/form_error.h"
 #include "server/generation_note.h"
+#include "server/grpc/completion_here.h"
 #include "server/grpc/guarded.h"
 #include "server/rule_bytes.h"
 #include "server/status_mapping.h"
@@ -26,9 +27,11 @@ std::optional<std::chrono::duration<double>> TimeLeft(
 
 }  // namespace
 
-GenerationCall* GenerationCall::Start(::grpc::CallbackServerContext* context, Reception* reception,
+GenerationCall* GenerationCall::Start(::grpc::CallbackServerContext* context,
+                                      grpc_completion_queue* queue, Reception* reception,
                                       const Incoming& incoming, ReadRequest read) {
-  auto call = std::make_shared<GenerationCall>(context, reception, incoming, std::move(read));
+  auto call =
+      std::make_shared<GenerationCall>(context, queue, reception, incoming, std::move(read));
   call->self_ = call;
   call->Enter();
   return call.get();
@@ -36,6 +39,7 @@ GenerationCall* GenerationCall::Start(::grpc::CallbackServerContext* context, Re
 
 void GenerationCall::Enter() {
   record_.server_streams = true;
+  wake_ = reception_->streams().MakeWaker(weak_from_this(), context_->peer());
   absl::StatusOr<Caller> caller =
       reception_->Enter(context_, access::Area::kInference, incoming_, &record_);
   if (!caller.ok()) return End(caller.status());
@@ -97,14 +101,11 @@ absl::Status GenerationCall::TrySubmit() {
     unread->Count(unread->Begin(caller_.principal.key_name), stream);
   }
   reception_->Watch(weak_from_this());
-  // Runs on the engine thread.
-  stream->SetWakeup([self = shared_from_this()] {
-    self->reception_->streams().Post("", [self] { self->Wake(); });
-  });
+  stream->SetWakeup(wake_);
   return absl::OkStatus();
 }
 
-void GenerationCall::Wake() {
+void GenerationCall::OnWakeup() {
   {
     MutexLock lock(mutex_);
     if (busy_) {
@@ -125,7 +126,7 @@ void GenerationCall::Advance() {
   switch (*next) {
     case Next::kMessage:
       BeginWrite();
-      return StartWrite(&message_bytes_);
+      return CompleteHere(queue_, [this] { StartWrite(&message_bytes_); });
     case Next::kEnd:
       return End(stream_status_);
     case Next::kNothing:
@@ -257,7 +258,7 @@ void GenerationCall::OnCancel() {
     stream = stream_;
   }
   if (stream != nullptr) stream->Cancel();
-  reception_->streams().Post("", [self = shared_from_this()] { self->Wake(); });
+  wake_();
 }
 
 void GenerationCall::OnDone() {

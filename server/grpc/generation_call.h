@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_GRPC_GENERATION_CALL_H_
 #define REFRAIN_SERVER_GRPC_GENERATION_CALL_H_
 
+#include <grpc/grpc.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -22,6 +23,7 @@
 #include "server/grpc/message.h"
 #include "server/grpc/reception.h"
 #include "server/grpc/stalling_call.h"
+#include "server/wakeup_queue.h"
 
 namespace refrain::server::rpc {
 
@@ -30,31 +32,34 @@ namespace refrain::server::rpc {
 // together. So a slow reader costs its own stream's memory and nobody's time.
 //
 //              the stream can be read (engine) --\      /-- nothing to read --> idle
-//   idle -- Wake (a thread of Reception::streams) --> busy -- StartWrite --> OnWriteDone --> busy
+//   idle -- OnWakeup (a thread of Reception::streams) -> busy -- StartWrite --> OnWriteDone -->
+//   busy
 //                  a cancelled call (gRPC) -------/      \-- end, error, cancelled --> Finish
 //
 // `busy_` is a claim: who sets it, on whatever thread, alone reads the stream and writes; who finds
 // it set leaves `again_` behind. A call that has finished stays busy. Neither the claim nor the
-// stream is held locked while gRPC is called, for it may call back at once.
+// stream is held locked while gRPC is called, for it may call back at once (CompleteHere).
 //
 // Lives until gRPC is done with it (OnDone) and no task refers to it any more. A call that is
 // cancelled, by its client, its deadline or a broken connection, ends the engine's work at once,
 // wherever it is.
 class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffer>,
                              public StallingCall,
+                             public WakeupQueue::Target,
                              public std::enable_shared_from_this<GenerationCall> {
  public:
   // Turns the call's message, once it is read, into the engine's request.
   using ReadRequest = std::function<absl::StatusOr<GenerationRequest>(const ModelLimits& limits)>;
 
-  // All outlive the call.
-  static GenerationCall* Start(::grpc::CallbackServerContext* context, Reception* reception,
-                               const Incoming& incoming, ReadRequest read);
+  // All outlive the call. `queue`: as CompleteHere has it.
+  static GenerationCall* Start(::grpc::CallbackServerContext* context, grpc_completion_queue* queue,
+                               Reception* reception, const Incoming& incoming, ReadRequest read);
 
-  GenerationCall(::grpc::CallbackServerContext* context, Reception* reception,
-                 const Incoming& incoming, ReadRequest read)
+  GenerationCall(::grpc::CallbackServerContext* context, grpc_completion_queue* queue,
+                 Reception* reception, const Incoming& incoming, ReadRequest read)
       : StallingCall(context),
         context_(context),
+        queue_(queue),
         reception_(reception),
         incoming_(incoming),
         read_(std::move(read)) {}
@@ -62,6 +67,8 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffe
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  // There may be something to read.
+  void OnWakeup() override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -87,14 +94,14 @@ class GenerationCall final : public ::grpc::ServerWriteReactor<::grpc::ByteBuffe
   void NoteSent();
   void NoteOutcome();
 
-  void Wake();
-
   ::grpc::CallbackServerContext* const context_;
+  grpc_completion_queue* const queue_;
   Reception* const reception_;
   const Incoming incoming_;
   const ReadRequest read_;
   const Clock::time_point begin_ = Clock::now();
   std::shared_ptr<GenerationCall> self_;  // until OnDone
+  std::function<void()> wake_;
 
   // Whoever has the claim.
   Caller caller_;

@@ -14,6 +14,7 @@
 #include "server/grpc/generation_call.h"
 #include "server/grpc/request_reader.h"
 #include "server/grpc/stream_end_call.h"
+#include "server/grpc/streaming_method.h"
 #include "server/grpc/unary_call.h"
 #include "server/request_limits.h"
 #include "server/status_mapping.h"
@@ -24,7 +25,6 @@ namespace {
 using ::grpc::ByteBuffer;
 using ::grpc::CallbackServerContext;
 using ::grpc::ServerUnaryReactor;
-using ::grpc::ServerWriteReactor;
 
 // Of an id, in the message and as it is sent.
 constexpr size_t kBytesPerId = sizeof(int32_t) + 3;
@@ -66,30 +66,15 @@ absl::Status Detokenize(const Caller& caller, const v1::DetokenizeRequest& in,
   return absl::OkStatus();
 }
 
-template <class Base>
 using RawUnaryMethods =
     v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
-        v1::Inference::WithRawCallbackMethod_Models<Base>>>;
-using RawMethods = v1::Inference::WithRawCallbackMethod_Generate<
-    v1::Inference::WithRawCallbackMethod_Chat<RawUnaryMethods<v1::Inference::Service>>>;
+        v1::Inference::WithRawCallbackMethod_Models<v1::Inference::Service>>>;
 
-class InferenceService final : public RawMethods {
+class InferenceService final : public RawUnaryMethods {
  public:
-  explicit InferenceService(Reception* reception) : reception_(reception) {}
-
-  ServerWriteReactor<ByteBuffer>* Generate(CallbackServerContext* context,
-                                           const ByteBuffer* request) override {
-    const auto in = std::make_shared<v1::GenerateRequest>();
-    return GenerationCall::Start(
-        context, reception_, {"/refrain.v1.Inference/Generate", request, in},
-        [in](const ModelLimits& limits) { return ReadGenerate(*in, limits); });
-  }
-
-  ServerWriteReactor<ByteBuffer>* Chat(CallbackServerContext* context,
-                                       const ByteBuffer* request) override {
-    const auto in = std::make_shared<v1::ChatRequest>();
-    return GenerationCall::Start(context, reception_, {"/refrain.v1.Inference/Chat", request, in},
-                                 [in](const ModelLimits& limits) { return ReadChat(*in, limits); });
+  explicit InferenceService(Reception* reception) : reception_(reception) {
+    Stream<v1::GenerateRequest>("Generate", "/refrain.v1.Inference/Generate", &ReadGenerate);
+    Stream<v1::ChatRequest>("Chat", "/refrain.v1.Inference/Chat", &ReadChat);
   }
 
   ServerUnaryReactor* Tokenize(CallbackServerContext* context, const ByteBuffer* request,
@@ -142,6 +127,24 @@ class InferenceService final : public RawMethods {
   }
 
  private:
+  // `method` is answered with a generation, as `read` reads what it asks for.
+  template <class Request>
+  void Stream(const char* method, std::string_view path,
+              absl::StatusOr<GenerationRequest> (*read)(const Request&, const ModelLimits&)) {
+    const google::protobuf::ServiceDescriptor* const service =
+        Request::descriptor()->file()->FindServiceByName("Inference");
+    MarkMethodRawCallback(
+        service->FindMethodByName(method)->index(),
+        new StreamingMethod([this, path, read](CallbackServerContext* context,
+                                               const ByteBuffer* bytes,
+                                               grpc_completion_queue* queue) {
+          const auto in = std::make_shared<Request>();
+          return GenerationCall::Start(
+              context, queue, reception_, {path, bytes, in},
+              [in, read](const ModelLimits& limits) { return read(*in, limits); });
+        }));
+  }
+
   absl::Status Admit(const Caller& caller, access::Ticket* ticket) {
     absl::StatusOr<access::Ticket> admitted = reception_->gate().Admit(caller.principal);
     if (!admitted.ok()) return admitted.status();

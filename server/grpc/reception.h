@@ -21,6 +21,7 @@
 #include "server/grpc/call_record.h"
 #include "server/grpc/message.h"
 #include "server/grpc/stalling_call.h"
+#include "server/grpc/stream_threads.h"
 #include "server/hold_bytes.h"
 #include "server/log.h"
 #include "server/request_limits.h"
@@ -65,7 +66,7 @@ class Reception {
         gate_(gate),
         log_(log),
         messages_(std::make_shared<ByteBudget>(options_.messages_bytes)),
-        streams_(options_.stream_threads, TaskQueue::Tasks::kShort),
+        streams_(options_.stream_threads),
         slow_(2, TaskQueue::Tasks::kLong) {}
 
   void SetEngine(engine::Engine* engine) { engine_ = engine; }
@@ -99,8 +100,7 @@ class Reception {
   ModelLimits LimitsOf(const engine::Engine& engine) const;
   const Options& options() const { return options_; }
   access::Gate& gate() { return *gate_; }
-  // Short tasks: bringing on answers.
-  TaskQueue& streams() { return streams_; }
+  StreamThreads& streams() { return streams_; }
   // Tasks in proportion to a request's size.
   TaskQueue& slow() { return slow_; }
 
@@ -115,7 +115,7 @@ class Reception {
   ConditionVariable changed_;
   int inside_ REFRAIN_GUARDED_BY(mutex_) = 0;
   std::vector<std::weak_ptr<StallingCall>> watched_ REFRAIN_GUARDED_BY(mutex_);
-  TaskQueue streams_;
+  StreamThreads streams_;
   TaskQueue slow_;
 };
 

@@ -21,10 +21,10 @@
 #include "server/http/request_header.h"
 #include "server/http/sending.h"
 #include "server/http/server.h"
-#include "server/http/wakeup_queue.h"
 #include "server/http/wire.h"
 #include "server/stall_watch.h"
 #include "server/task_queue.h"
+#include "server/wakeup_queue.h"
 
 namespace refrain::server::http {
 

@@ -18,6 +18,7 @@
 #include <boost/asio/use_future.hpp>
 #include <boost/system/system_error.hpp>
 #include <cerrno>
+#include <functional>
 #include <future>
 #include <new>
 #include <optional>
@@ -34,6 +35,7 @@
 #include "server/listening_sockets.h"
 #include "server/task_queue.h"
 #include "server/time_slice.h"
+#include "server/wakeup_queue.h"
 #include "server/with_threads.h"
 
 namespace refrain::server::http {
@@ -99,7 +101,8 @@ struct Server::Impl {
 
     asio::io_context context{1};
     asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
-    WakeupQueue wakeups{&context};
+    WakeupQueue wakeups{
+        [this](std::function<void()> work) { asio::post(context, std::move(work)); }};
     std::unordered_set<std::shared_ptr<Connection>> connections;
     std::thread thread;
   };

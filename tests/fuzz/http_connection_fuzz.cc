@@ -6,11 +6,13 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +22,7 @@
 #include "server/http/connection.h"
 #include "server/http/router.h"
 #include "server/task_queue.h"
+#include "server/wakeup_queue.h"
 
 namespace {
 
@@ -119,7 +122,8 @@ class Target {
   http::Router router_;
   // Outlives every connection, as in the server: a worker may still be in it when one has ended.
   asio::io_context context_{1};
-  http::WakeupQueue wakeups_{&context_};
+  refrain::server::WakeupQueue wakeups_{
+      [this](std::function<void()> work) { asio::post(context_, std::move(work)); }};
   refrain::server::TaskQueue workers_{1, refrain::server::TaskQueue::Tasks::kLong};
   http::Connection::Shared shared_{
       options_, router_,  workers_,

@@ -15,14 +15,13 @@ def overhead(monkeypatch, load_tool):
         def measure(options, folder, kind, path):
             p99_us = {(tool.SPREAD, False): spread_us, (tool.STEPS, False): steps_us,
                       (tool.SPREAD, True): grpc_spread_us, (tool.STEPS, True): grpc_steps_us
-                      }.get((kind, path == tool.GRPC), 5_000.0)
+                      }.get((kind, path in tool.GRPC_PATHS), 5_000.0)
             # One bucket that holds all values up to where the p99 is to be.
             return tool.Row(kind, path, 64, 640, tokens_per_s, [(p99_us / 0.99e6, 1000.0)], 1.0, 1.0,
                             1.0, 1.0, running if kind == tool.MANY_USERS else None)
 
         monkeypatch.setattr(tool, "measure", measure)
-        monkeypatch.setattr(tool, "measure_grpc", lambda options, folder, kind: measure(
-            options, folder, kind, tool.GRPC))
+        monkeypatch.setattr(tool, "measure_grpc", measure)
         monkeypatch.setattr(tool, "measure_floors", lambda options: [])
         monkeypatch.setattr(tool, "share_within", lambda counted, limit: 0.99)
         monkeypatch.setattr(tool, "probe_queued",

@@ -26,11 +26,6 @@
 namespace refrain::loadgen {
 namespace {
 
-// Servers take a number of calls on one connection (ours limits.grpc_calls_per_connection), beyond
-// which a client's library keeps them to itself: they would wait here, and count as the server's
-// time.
-constexpr int kMostCallsPerConnection = 100;
-
 // A call's deadline is told to its server, too, which may keep it a moment earlier.
 constexpr double kEarlyS = 0.05;
 
@@ -290,7 +285,7 @@ class GrpcBackend final : public Backend {
 
   Connection* ConnectionWithRoom() {
     for (Connection& connection : connections_) {
-      if (connection.calls < kMostCallsPerConnection) return &connection;
+      if (connection.calls < options_.calls_per_connection) return &connection;
     }
     grpc::ChannelArguments own;
     own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // else channels of one address share one

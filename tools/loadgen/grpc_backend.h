@@ -18,8 +18,12 @@ struct GrpcTls {
 struct GrpcBackendOptions {
   std::string address;         // HOST:PORT
   std::optional<GrpcTls> tls;  // none: plain text
-  std::string model;           // empty: the one that is served
-  std::string api_key;         // empty: none is sent
+  // At a time, at most. Servers take a number of them (ours limits.grpc_calls_per_connection),
+  // beyond which a client's library keeps them to itself: they would wait here, and count as the
+  // server's time.
+  int calls_per_connection = 100;
+  std::string model;    // empty: the one that is served
+  std::string api_key;  // empty: none is sent
   double temperature = 0;
   bool ignore_eos = true;
   double timeout_s = 300;  // the deadline of each call
@@ -27,8 +31,7 @@ struct GrpcBackendOptions {
 
 // Refrain's own gRPC service, proto/inference.proto: Generate in every form of prompts. gRPC's
 // threads hand what comes to the event loop; times are taken when they read it. Connections are as
-// many as keep each to a hundred calls at once. Whether there is a server shows with the first
-// call.
+// many as the calls at a time need. Whether there is a server shows with the first call.
 std::unique_ptr<Backend> MakeGrpcBackend(EventLoop* loop, const GrpcBackendOptions& options);
 
 }  // namespace refrain::loadgen

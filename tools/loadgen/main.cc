@@ -114,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Backend>> ConnectGrpc(Bench* bench) {
   }
   return MakeGrpcBackend(&bench->loop, {.address = address,
                                         .tls = tls,
+                                        .calls_per_connection = options.calls_per_connection,
                                         .model = bench->model,
                                         .api_key = bench->api_key,
                                         .temperature = options.temperature,

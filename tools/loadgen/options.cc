@@ -25,6 +25,7 @@ Server
   --url=URL            of an OpenAI-compatible server
   --grpc=HOST:PORT     load over Refrain's own gRPC instead, by TLS where https:// precedes it;
                        --url is then for /metrics only
+  --calls-per-connection=N  of gRPC at a time, at most; 1: a connection for each            [100]
   --model=NAME         as the server calls it                       [the first of /v1/models]
   --api-key-file=FILE  its first line is sent as Bearer token
   --tls-ca=FILE        certificates (PEM) that vouch for an https server       [the system's]
@@ -205,6 +206,7 @@ std::map<std::string, Set> ServerFlags(Options* o) {
   using Form = std::optional<PromptForm>;
   return {{"url", Text(&o->url)},
           {"grpc", Text(&o->grpc_address)},
+          {"calls-per-connection", Count<int32_t>(&o->calls_per_connection, 1)},
           {"model", Text(&o->model)},
           {"api-key-file", Text(&o->api_key_file)},
           {"tls-ca", Text(&o->tls_ca_file)},
@@ -303,6 +305,7 @@ std::vector<Use> Uses(const Options& options) {
   const bool sweeps = options.sweep.has_value();
   const bool judges = !options.slo.limits.empty();
   return {
+      {"calls-per-connection", "--grpc", !options.grpc_address.empty()},
       {"turns", "--workload=shared_prompts, sharegpt or mt_bench: others have their own turns",
        whole || reads({kSharedPrompts, kShareGpt, kMtBench})},
       {"think-s", "--workload=shared_prompts, sharegpt, mt_bench or jsonl, which have turns",

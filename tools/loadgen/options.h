@@ -31,6 +31,7 @@ struct Options {
   // --- server ---
   std::string url;
   std::string grpc_address;
+  int32_t calls_per_connection = 100;  // of gRPC, at a time
   std::string model;
   std::string api_key_file;
   std::string tls_ca_file;  // empty: the system's authorities

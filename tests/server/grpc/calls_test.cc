@@ -3,12 +3,14 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -115,6 +117,26 @@ class GrpcCallsTest : public ::testing::Test {
   std::unique_ptr<v1::Inference::Stub> inference_;
   std::unique_ptr<v1::Admin::Stub> admin_;
 };
+
+// Those of gRPC are woken up for what only comes later: each message would take two changes more.
+TEST_F(GrpcCallsTest, WordOfAMessageThatIsOutTakesNoThreadOfTheLibrarys) {
+  std::mutex mutex;
+  std::map<std::string, int> told_by;
+  ServerOptions options;
+  options.on_message_sent = [&](std::chrono::nanoseconds) {
+    char name[16] = "";
+    ::pthread_getname_np(::pthread_self(), name, sizeof(name));
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++told_by[name];
+  };
+  Start(options);
+  EXPECT_EQ(Generate("[[delay_ms=2]]twenty characters..."), StatusCode::OK);
+  server_->Stop(1s);
+  int all = 0;
+  for (const auto& [name, messages] : told_by) all += messages;
+  EXPECT_GE(all, 10);
+  EXPECT_LT(told_by["nexting_thread"], all / 2) << "of " << all;
+}
 
 TEST_F(GrpcCallsTest, OneThatIsCancelledBeforeItsFirstTokenIsChargedWhatWasComputed) {
   Start();

@@ -293,6 +293,7 @@ TEST_F(GrpcBackendTest, ManyCallsAtOnceAllEnd) {
 // Beyond what a connection carries, a client's library keeps calls to itself.
 TEST_F(GrpcBackendTest, MoreCallsThanAConnectionCarriesAreAllAtTheServer) {
   constexpr int kCalls = 250;
+  EXPECT_EQ(options_.calls_per_connection, 100);
   AsioLoop loop;
   const auto backend = MakeGrpcBackend(&loop, options_);
   for (int round = 1; round <= 2; ++round) {
@@ -319,6 +320,25 @@ TEST_F(GrpcBackendTest, MoreCallsThanAConnectionCarriesAreAllAtTheServer) {
     for (const auto& [peer, calls] : service_.peers()) EXPECT_LE(calls, 100 * round);
     for (const Received& one : received) EXPECT_EQ(one.kind(), "none");
   }
+}
+
+TEST_F(GrpcBackendTest, AConnectionHasNoMoreCallsAtATimeThanItMay) {
+  constexpr int kCalls = 5;
+  options_.calls_per_connection = 1;
+  AsioLoop loop;
+  const auto backend = MakeGrpcBackend(&loop, options_);
+  int missing = kCalls;
+  std::vector<Received> received(kCalls, Received(&loop, &missing));
+  loop.Post([&] {
+    for (Received& one : received) backend->Start(backend->Encode(Ids({FakeService::kHold})), &one);
+  });
+  std::thread releaser([&] {
+    EXPECT_TRUE(service_.WaitForHeld(kCalls, std::chrono::seconds(20)));
+    service_.Release();
+  });
+  loop.Run();
+  releaser.join();
+  EXPECT_EQ(service_.peers().size(), static_cast<size_t>(kCalls));
 }
 
 TEST_F(GrpcBackendTest, TellsWhenARefusedCallMayComeBack) {

@@ -129,6 +129,9 @@ TEST(Options, WhatALoadCannotHonourIsRefusedByName) {
   }
   EXPECT_EQ(OptionError({"--grpc=a:1", "--metric=a"}),
             "--metric is for --url and --metrics=on: it is read from /metrics");
+  EXPECT_EQ(OptionError({"--url=http://a:1", "--calls-per-connection=2"}),
+            "--calls-per-connection is for --grpc");
+  EXPECT_EQ(OptionError({"--grpc=a:1", "--calls-per-connection=2"}), "");
   EXPECT_EQ(OptionError({"--url=http://a:1", "--arrivals=closed", "--rate=2"}),
             "--rate is for --arrivals=poisson, gamma or constant, without --sweep");
 }

@@ -1,14 +1,13 @@
-#include "server/http/wakeup_queue.h"
+#include "server/wakeup_queue.h"
 
 #include <algorithm>
 #include <atomic>
-#include <boost/asio/post.hpp>
 #include <utility>
 
-namespace refrain::server::http {
+namespace refrain::server {
 namespace {
 
-// Targets that run one after the other before sockets and timers get their turn.
+// Targets that run one after the other before the other work gets its turn.
 constexpr int kMostInARow = 64;
 
 }  // namespace
@@ -32,7 +31,7 @@ void WakeupQueue::Add(std::shared_ptr<Waker> waker) {
     woken_.push_back(std::move(waker));
     if (std::exchange(posted_, true)) return;
   }
-  boost::asio::post(*context_, [this] { Run(); });
+  post_([this] { Run(); });
 }
 
 void WakeupQueue::Run() {
@@ -52,7 +51,7 @@ void WakeupQueue::Run() {
     waker->woken.store(false, std::memory_order_release);
     if (const auto target = waker->target.lock()) target->OnWakeup();
   }
-  boost::asio::post(*context_, [this] { Run(); });
+  post_([this] { Run(); });
 }
 
-}  // namespace refrain::server::http
+}  // namespace refrain::server

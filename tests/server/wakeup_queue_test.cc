@@ -1,17 +1,18 @@
-#include "server/http/wakeup_queue.h"
+#include "server/wakeup_queue.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/post.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
-namespace refrain::server::http {
+#include "server/task_queue.h"
+
+namespace refrain::server {
 namespace {
 
 class Counter final : public WakeupQueue::Target {
@@ -29,30 +30,40 @@ class Counter final : public WakeupQueue::Target {
 
 class WakeupQueueTest : public ::testing::Test {
  protected:
-  boost::asio::io_context context_{1};
-  WakeupQueue queue_{&context_};
+  // All that has been posted; how many there were.
+  size_t RunPosted() {
+    size_t works = 0;
+    for (; !posted_.empty(); ++works) {
+      const std::function<void()> work = std::move(posted_.front());
+      posted_.pop_front();
+      work();
+    }
+    return works;
+  }
+
+  std::deque<std::function<void()>> posted_;
+  WakeupQueue queue_{[this](std::function<void()> work) { posted_.push_back(std::move(work)); }};
 };
 
 TEST_F(WakeupQueueTest, RunsATargetOnceHoweverOftenItWasWokenUp) {
   const auto target = std::make_shared<Counter>();
   const auto wake = queue_.MakeWaker(target);
   for (int i = 0; i < 5; ++i) wake();
-  EXPECT_EQ(target->count, 0) << "on the event loop's thread only";
-  context_.run();
+  EXPECT_EQ(target->count, 0) << "on the queue's thread only";
+  RunPosted();
   EXPECT_EQ(target->count, 1);
   wake();
-  context_.restart();
-  context_.run();
+  RunPosted();
   EXPECT_EQ(target->count, 2);
 }
 
-TEST_F(WakeupQueueTest, TellsTheEventLoopOnceForManyTargets) {
+TEST_F(WakeupQueueTest, TellsTheThreadOnceForManyTargets) {
   std::vector<std::shared_ptr<Counter>> targets;
   for (int i = 0; i < 50; ++i) {
     targets.push_back(std::make_shared<Counter>());
     queue_.MakeWaker(targets.back())();
   }
-  EXPECT_EQ(context_.run(), 1u) << "handlers of the event loop";
+  EXPECT_EQ(RunPosted(), 1u);
   for (const auto& target : targets) EXPECT_EQ(target->count, 1);
 }
 
@@ -64,19 +75,19 @@ TEST_F(WakeupQueueTest, RunsAgainWhoIsWokenUpWhileItRuns) {
   });
   wake = queue_.MakeWaker(target);
   wake();
-  context_.run();
+  RunPosted();
   EXPECT_EQ(target->count, 3);
 }
 
-TEST_F(WakeupQueueTest, LetsTheEventLoopsOtherWorkInBetween) {
+TEST_F(WakeupQueueTest, LetsOtherWorkInBetween) {
   std::vector<std::shared_ptr<Counter>> targets;
   int ran = 0, ran_before = -1;
   for (int i = 0; i < 200; ++i) {
     targets.push_back(std::make_shared<Counter>([&] { ++ran; }));
     queue_.MakeWaker(targets.back())();
   }
-  boost::asio::post(context_, [&] { ran_before = ran; });
-  context_.run();
+  posted_.emplace_back([&] { ran_before = ran; });
+  RunPosted();
   EXPECT_EQ(ran, 200);
   EXPECT_LT(ran_before, 100) << "a step of the engine must not hold up all else";
 }
@@ -89,22 +100,21 @@ TEST_F(WakeupQueueTest, ForgetsTargetsThatAreGone) {
   wake();
   target.reset();
   EXPECT_TRUE(watched.expired()) << "a waker keeps nothing alive";
-  context_.run();
+  RunPosted();
   wake();
-  context_.restart();
-  context_.run();
+  RunPosted();
   EXPECT_EQ(ran, 0);
 }
 
 // Each wakeup comes after a change that its target has to see.
-TEST_F(WakeupQueueTest, LosesNoWakeupOfManyThreads) {
+TEST(WakeupQueueThreadsTest, LosesNoWakeupOfManyThreads) {
   constexpr int kThreads = 4, kChanges = 20'000;
   std::atomic<int> changes{0};
   int seen = 0;
   const auto target = std::make_shared<Counter>([&] { seen = changes.load(); });
-  const auto wake = queue_.MakeWaker(target);
-  auto work = boost::asio::make_work_guard(context_);
-  std::thread loop([&] { context_.run(); });
+  auto tasks = std::make_unique<TaskQueue>(1, TaskQueue::Tasks::kShort);
+  WakeupQueue queue([&](std::function<void()> work) { tasks->Post("", std::move(work)); });
+  const auto wake = queue.MakeWaker(target);
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
@@ -115,10 +125,9 @@ TEST_F(WakeupQueueTest, LosesNoWakeupOfManyThreads) {
     });
   }
   for (auto& thread : threads) thread.join();
-  work.reset();
-  loop.join();
+  tasks.reset();
   EXPECT_EQ(seen, kThreads * kChanges);
 }
 
 }  // namespace
-}  // namespace refrain::server::http
+}  // namespace refrain::server
