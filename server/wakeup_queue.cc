@@ -28,13 +28,38 @@ std::function<void()> WakeupQueue::MakeWaker(std::weak_ptr<Target> target) {
 void WakeupQueue::Add(std::shared_ptr<Waker> waker) {
   {
     MutexLock lock(mutex_);
-    woken_.push_back(std::move(waker));
+    try {
+      woken_.push_back(waker);
+    } catch (...) {
+      waker->woken.store(false, std::memory_order_release);
+      throw;
+    }
     if (std::exchange(posted_, true)) return;
   }
-  post_([this] { Run(); });
+  PostRun();
+}
+
+// Where it throws the next wakeup posts again, and what waits runs with it.
+void WakeupQueue::PostRun() {
+  try {
+    post_([this] { Run(); });
+  } catch (...) {
+    MutexLock lock(mutex_);
+    posted_ = false;
+    throw;
+  }
 }
 
 void WakeupQueue::Run() {
+  try {
+    RunSome();
+  } catch (...) {
+    PostRun();  // for the others; if it throws, too, that is told instead
+    throw;
+  }
+}
+
+void WakeupQueue::RunSome() {
   for (int i = 0; i < kMostInARow; ++i) {
     if (running_.empty()) {
       MutexLock lock(mutex_);
@@ -51,7 +76,7 @@ void WakeupQueue::Run() {
     waker->woken.store(false, std::memory_order_release);
     if (const auto target = waker->target.lock()) target->OnWakeup();
   }
-  post_([this] { Run(); });
+  PostRun();
 }
 
 }  // namespace refrain::server

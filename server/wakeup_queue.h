@@ -16,7 +16,8 @@ namespace refrain::server {
 //
 // A waker is one target's: calling it any number of times before the target runs makes it run once.
 // It never blocks, allocates next to nothing, and may be called until the queue is destroyed, also
-// when its target is gone.
+// when its target is gone. It throws what Post throws, or std::bad_alloc: then its target, and
+// those that wait with it, run with the next wakeup.
 class WakeupQueue {
  public:
   // What is to run on the thread.
@@ -25,7 +26,8 @@ class WakeupQueue {
     virtual ~Target() = default;
     virtual void OnWakeup() = 0;
   };
-  // Has the thread run `work`, once, behind what it was given before. Any thread.
+  // Has the thread run `work`, once, behind what it was given before; `work` throws what a target
+  // throws. Any thread.
   using Post = std::function<void(std::function<void()> work)>;
 
   // The thread runs nothing of the queue's any more when that is destroyed.
@@ -37,7 +39,9 @@ class WakeupQueue {
   struct Waker;
 
   void Add(std::shared_ptr<Waker> waker);
+  void PostRun();
   void Run();
+  void RunSome();
 
   const Post post_;
   Mutex mutex_;

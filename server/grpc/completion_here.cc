@@ -10,8 +10,15 @@ struct Completion {
   int ok = 0;
 };
 
-// Of the outermost CompleteHere on this thread: what it is to tell next.
-thread_local Completion* next_of_outermost = nullptr;
+// One that a reaction told last begins the next message of its answer.
+constexpr int kMostInARow = 16;
+
+// What the outermost CompleteHere on this thread is telling.
+struct Telling {
+  Completion next;
+  int told = 0;
+};
+thread_local Telling* telling = nullptr;
 
 // The first one of `queue` that comes up on this thread while `begin` runs.
 Completion Begin(grpc_completion_queue* queue, absl::FunctionRef<void()> begin) {
@@ -30,22 +37,20 @@ void Tell(const Completion& completion) {
 
 }  // namespace
 
-void CompleteHere(grpc_completion_queue* queue, absl::FunctionRef<void()> begin) {
-  Completion completion = Begin(queue, begin);
-  if (completion.reaction == nullptr) return;
-  if (next_of_outermost != nullptr) {
-    // A reaction begins one operation at most; a second one's word would not wait.
-    if (next_of_outermost->reaction != nullptr) return Tell(completion);
-    *next_of_outermost = completion;
+void CompleteHere(grpc_completion_queue* queue, absl::FunctionRef<void()> begin) noexcept {
+  if (telling != nullptr) {
+    // A reaction begins one operation at most; a second one's word would not wait here.
+    if (telling->told >= kMostInARow || telling->next.reaction != nullptr) return begin();
+    telling->next = Begin(queue, begin);
     return;
   }
-  Completion next;
-  next_of_outermost = &next;
-  while (completion.reaction != nullptr) {
-    Tell(completion);
-    completion = std::exchange(next, Completion());
+  Telling all{.next = Begin(queue, begin)};
+  telling = &all;
+  while (all.next.reaction != nullptr) {
+    ++all.told;
+    Tell(std::exchange(all.next, Completion()));
   }
-  next_of_outermost = nullptr;
+  telling = nullptr;
 }
 
 }  // namespace refrain::server::rpc

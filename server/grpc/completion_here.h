@@ -14,11 +14,13 @@ namespace refrain::server::rpc {
 // each message, and the engine's next token is there before the reaction to the last one is. What
 // `begin` has brought to its end is told on the calling thread instead, before the call returns:
 // that of `begin`, as a rule, but possibly that of another call. Word that a reaction to such word
-// would take itself is told by the outermost call, so that reactions do not pile up on the stack.
+// would take itself is told by the outermost call, so that reactions do not pile up on the stack;
+// after some in a row it goes by the queue, so that a long answer lets others have their turn.
 //
 // `queue` is that of the call (StreamingMethod). On any thread, without a lock that a reaction
-// takes. What cannot be told here comes by gRPC's own threads, as without this.
-void CompleteHere(grpc_completion_queue* queue, absl::FunctionRef<void()> begin);
+// takes. What is not told here comes by gRPC's own threads, as without this. What a reaction throws
+// ends the process, as there.
+void CompleteHere(grpc_completion_queue* queue, absl::FunctionRef<void()> begin) noexcept;
 
 }  // namespace refrain::server::rpc
 

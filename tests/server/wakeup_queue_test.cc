@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -104,6 +105,41 @@ TEST_F(WakeupQueueTest, ForgetsTargetsThatAreGone) {
   wake();
   RunPosted();
   EXPECT_EQ(ran, 0);
+}
+
+// Memory may be refused for a post; nobody sleeps on for that.
+TEST(WakeupQueueFaultTest, APostThatFailsIsMadeAgainWithTheNextWakeup) {
+  bool fails = true;
+  std::deque<std::function<void()>> posted;
+  WakeupQueue queue([&](std::function<void()> work) {
+    if (fails) throw std::bad_alloc();
+    posted.push_back(std::move(work));
+  });
+  const auto first = std::make_shared<Counter>(), second = std::make_shared<Counter>();
+  const auto wake_first = queue.MakeWaker(first), wake_second = queue.MakeWaker(second);
+  EXPECT_THROW(wake_first(), std::bad_alloc);
+  fails = false;
+  wake_second();
+  ASSERT_EQ(posted.size(), 1u);
+  posted.front()();
+  EXPECT_EQ(first->count, 1);
+  EXPECT_EQ(second->count, 1);
+  wake_first();
+  EXPECT_EQ(posted.size(), 2u) << "it can be woken up again";
+}
+
+TEST_F(WakeupQueueTest, ATargetThatThrowsTakesNoOthersTurn) {
+  const auto faulty = std::make_shared<Counter>([] { throw std::bad_alloc(); });
+  const auto other = std::make_shared<Counter>();
+  queue_.MakeWaker(faulty)();
+  const auto wake_other = queue_.MakeWaker(other);
+  wake_other();
+  EXPECT_THROW(RunPosted(), std::bad_alloc);
+  RunPosted();
+  EXPECT_EQ(other->count, 1);
+  wake_other();
+  RunPosted();
+  EXPECT_EQ(other->count, 2);
 }
 
 // Each wakeup comes after a change that its target has to see.
