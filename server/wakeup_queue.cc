@@ -25,7 +25,7 @@ std::function<void()> WakeupQueue::MakeWaker(std::weak_ptr<Target> target) {
   };
 }
 
-void WakeupQueue::Add(std::shared_ptr<Waker> waker) {
+void WakeupQueue::Add(const std::shared_ptr<Waker>& waker) {
   {
     MutexLock lock(mutex_);
     try {

@@ -38,7 +38,7 @@ class WakeupQueue {
  private:
   struct Waker;
 
-  void Add(std::shared_ptr<Waker> waker);
+  void Add(const std::shared_ptr<Waker>& waker);
   void PostRun();
   void Run();
   void RunSome();

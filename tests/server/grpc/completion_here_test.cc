@@ -40,6 +40,16 @@ class Operation : public grpc_completion_queue_functor {
 };
 
 class CompletionHereTest : public ::testing::Test {
+ public:
+  ~CompletionHereTest() override {
+    ::grpc_call_unref(call_);
+    ::grpc_channel_destroy(channel_);
+    ::grpc_completion_queue_shutdown(queue_);
+    EXPECT_EQ(Next(::gpr_inf_future(GPR_CLOCK_REALTIME)).type, GRPC_QUEUE_SHUTDOWN);
+    ::grpc_completion_queue_destroy(queue_);
+    ::grpc_shutdown_blocking();
+  }
+
  protected:
   CompletionHereTest() {
     ::grpc_init();
@@ -50,14 +60,6 @@ class CompletionHereTest : public ::testing::Test {
     call_ = ::grpc_channel_create_call(channel_, nullptr, GRPC_PROPAGATE_DEFAULTS, queue_,
                                        ::grpc_slice_from_static_string("/a/b"), nullptr,
                                        ::gpr_inf_future(GPR_CLOCK_REALTIME), nullptr);
-  }
-  ~CompletionHereTest() override {
-    ::grpc_call_unref(call_);
-    ::grpc_channel_destroy(channel_);
-    ::grpc_completion_queue_shutdown(queue_);
-    EXPECT_EQ(Next(::gpr_inf_future(GPR_CLOCK_REALTIME)).type, GRPC_QUEUE_SHUTDOWN);
-    ::grpc_completion_queue_destroy(queue_);
-    ::grpc_shutdown_blocking();
   }
 
   grpc_event Next(gpr_timespec deadline) {
