@@ -21,7 +21,8 @@ std::function<void()> WakeupQueue::MakeWaker(std::weak_ptr<Target> target) {
   auto waker = std::make_shared<Waker>();
   waker->target = std::move(target);
   return [this, waker = std::move(waker)] {
-    if (!waker->woken.exchange(true, std::memory_order_acq_rel)) Add(waker);
+    if (!waker->woken.exchange(true, std::memory_order_acq_rel)) return Add(waker);
+    if (unposted_.load(std::memory_order_acquire)) PostRun();
   };
 }
 
@@ -39,13 +40,18 @@ void WakeupQueue::Add(const std::shared_ptr<Waker>& waker) {
   PostRun();
 }
 
-// Where it throws the next wakeup posts again, and what waits runs with it.
+// One too many is no harm: a Run that finds nothing to do ends.
 void WakeupQueue::PostRun() {
+  const auto note = [this](bool posted) {
+    MutexLock lock(mutex_);
+    posted_ = posted;
+    unposted_.store(!posted, std::memory_order_release);
+  };
+  note(true);
   try {
     post_([this] { Run(); });
   } catch (...) {
-    MutexLock lock(mutex_);
-    posted_ = false;
+    note(false);
     throw;
   }
 }

@@ -1,6 +1,7 @@
 #ifndef REFRAIN_SERVER_WAKEUP_QUEUE_H_
 #define REFRAIN_SERVER_WAKEUP_QUEUE_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -17,7 +18,7 @@ namespace refrain::server {
 // A waker is one target's: calling it any number of times before the target runs makes it run once.
 // It never blocks, allocates next to nothing, and may be called until the queue is destroyed, also
 // when its target is gone. It throws what Post throws, or std::bad_alloc: then its target, and
-// those that wait with it, run with the next wakeup.
+// those that wait with it, run once any of the queue's wakers is called again.
 class WakeupQueue {
  public:
   // What is to run on the thread.
@@ -47,6 +48,7 @@ class WakeupQueue {
   Mutex mutex_;
   std::vector<std::shared_ptr<Waker>> woken_ REFRAIN_GUARDED_BY(mutex_);
   bool posted_ REFRAIN_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> unposted_{false};            // the last post threw
   std::vector<std::shared_ptr<Waker>> running_;  // that thread only; in reverse order
 };
 

@@ -41,7 +41,8 @@ void CompleteHere(grpc_completion_queue* queue, absl::FunctionRef<void()> begin)
   if (telling != nullptr) {
     // A reaction begins one operation at most; a second one's word would not wait here.
     if (telling->told >= kMostInARow || telling->next.reaction != nullptr) return begin();
-    telling->next = Begin(queue, begin);
+    const Completion completion = Begin(queue, begin);
+    if (completion.reaction != nullptr) telling->next = completion;
     return;
   }
   Telling all{.next = Begin(queue, begin)};

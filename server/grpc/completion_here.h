@@ -18,8 +18,8 @@ namespace refrain::server::rpc {
 // after some in a row it goes by the queue, so that a long answer lets others have their turn.
 //
 // `queue` is that of the call (StreamingMethod). On any thread, without a lock that a reaction
-// takes. What is not told here comes by gRPC's own threads, as without this. What a reaction throws
-// ends the process, as there.
+// takes. What is not told here comes by gRPC's own threads, as without this. What `begin` throws
+// ends the process; gRPC keeps what its callbacks throw to itself.
 void CompleteHere(grpc_completion_queue* queue, absl::FunctionRef<void()> begin) noexcept;
 
 }  // namespace refrain::server::rpc

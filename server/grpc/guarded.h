@@ -11,8 +11,8 @@
 namespace refrain::server::rpc {
 
 // What `work` returns, an absl::Status or StatusOr, and INTERNAL where it throws: containers,
-// Protobuf and JSON do where there is no memory, and neither gRPC nor a TaskQueue catches anything.
-// Any thread.
+// Protobuf and JSON do where there is no memory. A TaskQueue catches nothing, and gRPC catches it
+// without a word, and without the end of the call. Any thread.
 template <typename Work>
 std::invoke_result_t<Work> Guarded(Work&& work) {
   try {

@@ -108,24 +108,28 @@ TEST_F(WakeupQueueTest, ForgetsTargetsThatAreGone) {
 }
 
 // Memory may be refused for a post; nobody sleeps on for that.
-TEST(WakeupQueueFaultTest, APostThatFailsIsMadeAgainWithTheNextWakeup) {
-  bool fails = true;
-  std::deque<std::function<void()>> posted;
-  WakeupQueue queue([&](std::function<void()> work) {
-    if (fails) throw std::bad_alloc();
-    posted.push_back(std::move(work));
-  });
-  const auto first = std::make_shared<Counter>(), second = std::make_shared<Counter>();
-  const auto wake_first = queue.MakeWaker(first), wake_second = queue.MakeWaker(second);
-  EXPECT_THROW(wake_first(), std::bad_alloc);
-  fails = false;
-  wake_second();
-  ASSERT_EQ(posted.size(), 1u);
-  posted.front()();
-  EXPECT_EQ(first->count, 1);
-  EXPECT_EQ(second->count, 1);
-  wake_first();
-  EXPECT_EQ(posted.size(), 2u) << "it can be woken up again";
+TEST(WakeupQueueFaultTest, APostThatFailsIsMadeAgainWithTheNextWakeupOfAnybody) {
+  for (const bool same : {false, true}) {
+    SCOPED_TRACE(same ? "the same" : "another");
+    bool fails = true;
+    std::deque<std::function<void()>> posted;
+    WakeupQueue queue([&](std::function<void()> work) {
+      if (fails) throw std::bad_alloc();
+      posted.push_back(std::move(work));
+    });
+    const auto first = std::make_shared<Counter>(), second = std::make_shared<Counter>();
+    const auto wake_first = queue.MakeWaker(first), wake_second = queue.MakeWaker(second);
+    EXPECT_THROW(wake_first(), std::bad_alloc);
+    fails = false;
+    (same ? wake_first : wake_second)();
+    ASSERT_EQ(posted.size(), 1u);
+    posted.front()();
+    EXPECT_EQ(first->count, 1);
+    EXPECT_EQ(second->count, same ? 0 : 1);
+    wake_first();
+    wake_second();
+    EXPECT_EQ(posted.size(), 2u) << "all is as before";
+  }
 }
 
 TEST_F(WakeupQueueTest, ATargetThatThrowsTakesNoOthersTurn) {
