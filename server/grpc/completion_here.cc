@@ -10,7 +10,7 @@ struct Completion {
   int ok = 0;
 };
 
-// One that a reaction told last begins the next message of its answer.
+// Told one after the other, where each reaction begins the next message of its answer.
 constexpr int kMostInARow = 16;
 
 // What the outermost CompleteHere on this thread is telling.

@@ -31,10 +31,9 @@ namespace refrain::server::rpc {
 // way to the client; what the engine makes meanwhile waits in the token stream and goes out
 // together. So a slow reader costs its own stream's memory and nobody's time.
 //
-//              the stream can be read (engine) --\      /-- nothing to read --> idle
-//   idle -- OnWakeup (a thread of Reception::streams) -> busy -- StartWrite --> OnWriteDone -->
-//   busy
-//                  a cancelled call (gRPC) -------/      \-- end, error, cancelled --> Finish
+//           the stream can be read (engine) --\      /-- nothing to read --> idle
+//   idle -- OnWakeup (of Reception::streams) --> busy -- StartWrite --> OnWriteDone --> busy
+//                    a cancelled call (gRPC) --/      \-- end, error, cancelled --> Finish
 //
 // `busy_` is a claim: who sets it, on whatever thread, alone reads the stream and writes; who finds
 // it set leaves `again_` behind. A call that has finished stays busy. Neither the claim nor the
