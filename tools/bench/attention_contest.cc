@@ -157,4 +157,25 @@ double PagedLeastSeconds(const Ceilings& ceilings, const AttentionModel& model, 
                                Bytes(model, kv, static_cast<double>(shape.slots) * shape.keys));
 }
 
+double SameIdsLeastSeconds(const Ceilings& ceilings, const AttentionModel& model, DType kv,
+                           const BatchShape& shape) {
+  const double own = static_cast<double>(shape.keys) - shape.shared_keys;
+  return ceilings.LeastSeconds(Flops(model, shape.slots, shape.keys),
+                               Bytes(model, kv, shape.shared_keys + shape.slots * own));
+}
+
+double LeastSeconds(Method method, const Ceilings& ceilings, const AttentionModel& model, DType kv,
+                    const BatchShape& shape) {
+  switch (method) {
+    case Method::kNaive:
+    case Method::kPaged:
+      return PagedLeastSeconds(ceilings, model, kv, shape);
+    case Method::kSameIds:
+      return SameIdsLeastSeconds(ceilings, model, kv, shape);
+    case Method::kTwoPhase:
+      break;
+  }
+  return TwoPhaseLeastSeconds(ceilings, model, kv, shape);
+}
+
 }  // namespace refrain::bench

@@ -80,11 +80,18 @@ class AttentionContest {
   kernels::cpu::AttentionScratch scratch_;
 };
 
-// Least seconds of the two-phase method and of the paged ones (each sequence reading for itself).
+// Least seconds of the two-phase method, of paged and naive (each sequence reads for itself), and
+// of paged with pages shared by hand: what is shared comes from memory once at best, and is
+// multiplied for each sequence. All of them by the same two ceilings.
 double TwoPhaseLeastSeconds(const Ceilings& ceilings, const AttentionModel& model,
                             kernels::DType kv, const BatchShape& shape);
 double PagedLeastSeconds(const Ceilings& ceilings, const AttentionModel& model, kernels::DType kv,
                          const BatchShape& shape);
+double SameIdsLeastSeconds(const Ceilings& ceilings, const AttentionModel& model, kernels::DType kv,
+                           const BatchShape& shape);
+// Of one of these.
+double LeastSeconds(Method method, const Ceilings& ceilings, const AttentionModel& model,
+                    kernels::DType kv, const BatchShape& shape);
 
 }  // namespace refrain::bench
 

@@ -1,9 +1,12 @@
 #include "tools/bench/attention_grid.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <vector>
+
+#include "tools/bench/attention_goals.h"
 
 namespace refrain::bench {
 namespace {
@@ -11,15 +14,9 @@ namespace {
 using kernels::DType;
 
 constexpr int kBatch = 32;
-// What the kernels are asked for, as shares of the ceilings of the run: reading, and multiply-adds
-// where everything is shared (issue 4).
-constexpr double kReadGoal = 0.8;
-constexpr double kFlopsGoal = 0.65;
-constexpr double kTileFlopsGoal = 0.35;
-constexpr double kSlack = 1.1;
-// Of paged, for as many query heads as KV heads with everything of the longest prompt shared.
-constexpr double kSharingGoal = 3.5;
-constexpr double kTileSharingGoal = 10;
+
+// Than two_phase.
+constexpr std::array kOthers = {Method::kNaive, Method::kPaged, Method::kSameIds};
 
 std::string Text(const char* format, double a, double b) {
   char text[64];
@@ -49,55 +46,38 @@ void Record(const ContestResult& result, Measurement m, const AttentionModel& mo
     m.median_s = result.Median(method);
     m.least_s = *std::min_element(seconds.begin(), seconds.end());
     m.most_s = *std::max_element(seconds.begin(), seconds.end());
-    m.ideal_s = method == Method::kTwoPhase
-                    ? TwoPhaseLeastSeconds(result.ceilings, model, kv, shape)
-                    : PagedLeastSeconds(result.ceilings, model, kv, shape);
+    m.ideal_s = LeastSeconds(method, result.ceilings, model, kv, shape);
+    m.by_two_phase = result.Ratio(method, Method::kTwoPhase).median;
+    m.by_two_phase_allowed = m.ideal_s / TwoPhaseLeastSeconds(result.ceilings, model, kv, shape);
     report.measurements.push_back(m);
   }
 }
 
-// Prints one line of the grid; `ms(method)` as text, "-" where it was left out.
+// Prints one line of the grid, "-" for a method that was left out.
 void PrintGridLine(const ContestResult& result, const AttentionModel& model, DType kv,
-                   const BatchShape& shape) {
+                   const BatchShape& shape, const std::vector<Goal>& goals) {
+  const auto ideal_s = [&](Method method) {
+    return LeastSeconds(method, result.ceilings, model, kv, shape);
+  };
   const auto ms = [&](Method method) {
     return result.Has(method) ? Text("%.2f", result.Median(method) * 1e3, 0) : std::string("-");
   };
-  const double paged_ideal = PagedLeastSeconds(result.ceilings, model, kv, shape);
-  const double two_ideal = TwoPhaseLeastSeconds(result.ceilings, model, kv, shape);
-  const double two = result.Median(Method::kTwoPhase);
   const auto ratio = [&](Method method) {
     return result.Has(method) ? Text("%.2f (%.2f)", result.Ratio(method, Method::kTwoPhase).median,
-                                     paged_ideal / two_ideal)
+                                     ideal_s(method) / ideal_s(Method::kTwoPhase))
                               : std::string("-");
   };
-  std::string paged_share = "-", verdict = "-";
-  if (result.Has(Method::kPaged)) {
-    paged_share = Text("%.0f%%", 100 * paged_ideal / result.Median(Method::kPaged), 0);
-  }
-  if (shape.shared_keys == 0 && result.Has(Method::kPaged)) {
-    const Interval none = result.Ratio(Method::kPaged, Method::kTwoPhase);
-    char text[80];
-    std::snprintf(text, sizeof(text), "%.3f [%.3f, %.3f] in %d pairs", none.median, none.low,
-                  none.high, static_cast<int>(result.seconds[0].size()));
-    verdict = text;
-  } else if (shape.shared_keys > 0 && shape.shared_keys == shape.keys) {
-    Ceilings goals = result.ceilings;
-    goals.read_bytes_per_s *= kReadGoal / kSlack;
-    const bool tiles = goals.arithmetic == Arithmetic::kBf16Tiles;
-    goals.flops_per_s *= (tiles ? kTileFlopsGoal : kFlopsGoal) / kSlack;
-    verdict = Text("%.2f ms, took %.2f of it", 1e3 * TwoPhaseLeastSeconds(goals, model, kv, shape),
-                   two / TwoPhaseLeastSeconds(goals, model, kv, shape));
-    if (model.num_heads == model.num_kv_heads && shape.keys >= 4096) {
-      verdict += Text("; %.1f times paged or more", tiles ? kTileSharingGoal : kSharingGoal, 0);
-    }
-  }
-  std::printf("| %d | %d | %.1f, %.0f | %s | %s | %s | %s | %s | %s | %s | %s | %.0f%% | %s |\n",
-              shape.keys, shape.shared_keys, result.ceilings.read_bytes_per_s * 1e-9,
-              result.ceilings.flops_per_s * 1e-9, ms(Method::kNaive).c_str(),
-              ms(Method::kPaged).c_str(), ms(Method::kSameIds).c_str(),
-              ms(Method::kTwoPhase).c_str(), paged_share.c_str(), ratio(Method::kNaive).c_str(),
-              ratio(Method::kPaged).c_str(), ratio(Method::kSameIds).c_str(), 100 * two_ideal / two,
-              verdict.c_str());
+  const auto share = [&](Method method) {
+    return result.Has(method) ? Text("%.0f%%", 100 * ideal_s(method) / result.Median(method), 0)
+                              : std::string("-");
+  };
+  std::printf(
+      "| %d | %d | %.1f, %.0f | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", shape.keys,
+      shape.shared_keys, result.ceilings.read_bytes_per_s * 1e-9,
+      result.ceilings.flops_per_s * 1e-9, ms(Method::kNaive).c_str(), ms(Method::kPaged).c_str(),
+      ms(Method::kSameIds).c_str(), ms(Method::kTwoPhase).c_str(), share(Method::kPaged).c_str(),
+      ratio(Method::kNaive).c_str(), ratio(Method::kPaged).c_str(), ratio(Method::kSameIds).c_str(),
+      share(Method::kTwoPhase).c_str(), ToText(goals).c_str());
   std::fflush(stdout);
 }
 
@@ -144,19 +124,27 @@ void PrintCurveHead(const char* first_column, const AttentionModel& model, DType
               model.name, std::string(kernels::Traits(kv).name).c_str(), shared);
   std::printf("| %s |", first_column);
   for (const Method method : kMethods) std::printf(" %s |", std::string(Name(method)).c_str());
-  std::printf("\n|---|---|---|---|---|\n");
+  for (const Method method : kOthers) {
+    std::printf(" two_phase / %s |", std::string(Name(method)).c_str());
+  }
+  std::printf("\n|---|---|---|---|---|---|---|---|\n");
 }
 
+// Rates, then how many times theirs two_phase's is, beside what the ceilings allow.
 void PrintCurveLine(int x, std::span<const Measurement> measurements) {
-  std::printf("| %d |", x);
-  for (const Method method : kMethods) {
+  const auto print = [&](Method method, const auto& text) {
     const auto found = std::find_if(measurements.begin(), measurements.end(),
                                     [&](const Measurement& m) { return m.method == Name(method); });
-    if (found == measurements.end()) {
-      std::printf(" - |");
-    } else {
-      std::printf(" %.2f |", found->tokens_per_s * 1e-3);
-    }
+    std::printf(" %s |", found == measurements.end() ? "-" : text(*found).c_str());
+  };
+  std::printf("| %d |", x);
+  for (const Method method : kMethods) {
+    print(method, [](const Measurement& m) { return Text("%.2f", m.tokens_per_s * 1e-3, 0); });
+  }
+  for (const Method method : kOthers) {
+    print(method, [](const Measurement& m) {
+      return Text("%.2f (%.2f)", m.by_two_phase, m.by_two_phase_allowed);
+    });
   }
   std::printf("\n");
   std::fflush(stdout);
@@ -200,8 +188,12 @@ void RunAttentionGrid(AttentionContest& contest, const GridOptions& options,
           contest_options.min_rounds = quarters == 0 ? options.pairs : 5;
           contest_options.min_seconds = 0.3;
           const ContestResult result = contest.Run(model, *pool, shape, contest_options);
-          PrintGridLine(result, model, kv, shape);
+          const std::vector<Goal> goals = JudgeGoals(result, model, kv, shape);
+          PrintGridLine(result, model, kv, shape, goals);
           Record(result, Describe("grid", model, kv, shape, prompt), model, kv, shape, report);
+          report.measurements.back().goals = ToText(goals);  // two_phase is the last method
+          report.missed |= std::ranges::any_of(
+              goals, [](const Goal& goal) { return goal.verdict == Verdict::kMissed; });
         }
       }
     }
@@ -221,22 +213,32 @@ void RunCompletionCurve(AttentionContest& contest, const GridOptions& options,
     }
     const auto results = RunCurve(contest, options, {"completion", model, kv, shared}, shapes);
     PrintCurveHead("n_c", model, kv, shared);
-    // Seconds of all steps so far, by the trapezoid between the lengths that were timed.
-    std::array<double, kMethods.size()> total{};
+    // Seconds of all steps so far, and the least, by the trapezoid between the lengths that were
+    // timed.
+    std::array<double, kMethods.size()> total{}, least{};
     for (size_t i = 0; i < shapes.size(); ++i) {
       const size_t first = report.measurements.size();
       Record(results[i], Describe("completion", model, kv, shapes[i], shared), model, kv, shapes[i],
              report);
-      for (size_t j = first; j < report.measurements.size(); ++j) {
-        Measurement& m = report.measurements[j];
-        for (const Method method : kMethods) {
-          if (m.method != Name(method)) continue;
-          double& sum = total[static_cast<int>(method)];
-          const double before = i == 0 ? m.median_s : results[i - 1].Median(method);
-          const int steps = i == 0 ? 1 : kCompletions[i] - kCompletions[i - 1];
-          sum += steps * (before + m.median_s) / 2;
-          m.tokens_per_s = double{kBatch} * kCompletions[i] / sum;
-        }
+      const int steps = i == 0 ? 1 : kCompletions[i] - kCompletions[i - 1];
+      const size_t before = i == 0 ? 0 : i - 1;
+      for (const Method method : kMethods) {
+        if (!results[i].Has(method)) continue;
+        const auto ideal_s = [&](size_t at) {
+          return LeastSeconds(method, results[at].ceilings, model, kv, shapes[at]);
+        };
+        const auto m = static_cast<int>(method);
+        total[m] += steps * (results[before].Median(method) + results[i].Median(method)) / 2;
+        least[m] += steps * (ideal_s(before) + ideal_s(i)) / 2;
+      }
+      constexpr auto kTwoPhase = static_cast<int>(Method::kTwoPhase);
+      for (Measurement& m : std::span(report.measurements).subspan(first)) {
+        const auto at = std::ranges::find_if(
+                            kMethods, [&](Method method) { return m.method == Name(method); }) -
+                        kMethods.begin();
+        m.tokens_per_s = double{kBatch} * kCompletions[i] / total[at];
+        m.by_two_phase = total[at] / total[kTwoPhase];
+        m.by_two_phase_allowed = least[at] / least[kTwoPhase];
       }
       PrintCurveLine(kCompletions[i], std::span(report.measurements).subspan(first));
     }

@@ -21,7 +21,10 @@ nlohmann::ordered_json ToJson(const Measurement& m) {
           {"least_us", m.least_s * 1e6},
           {"most_us", m.most_s * 1e6},
           {"ideal_us", m.ideal_s * 1e6},
-          {"tokens_per_s", m.tokens_per_s}};
+          {"tokens_per_s", m.tokens_per_s},
+          {"by_two_phase", m.by_two_phase},
+          {"by_two_phase_allowed", m.by_two_phase_allowed},
+          {"goals", m.goals}};
 }
 
 bool Written(std::ofstream& file, const std::string& path) {
@@ -58,7 +61,7 @@ bool AttentionReport::WriteCsv(const std::string& path) const {
     };
     if (first) line([](const std::string& key, const auto&) { return key; });
     first = false;
-    line([](const std::string&, const auto& value) { return value.dump(); });
+    line([](const std::string&, const auto& value) { return value.dump(); });  // quotes texts
   }
   return Written(file, path);
 }

@@ -20,6 +20,10 @@ struct Measurement {
   std::string method;
   double median_s = 0, least_s = 0, most_s = 0;
   double ideal_s = 0;  // by the ceilings of the run
+  // Time by two_phase's: the median of the rounds, on the curve over completion length of all steps
+  // up to it; and what the ceilings allow.
+  double by_two_phase = 0, by_two_phase_allowed = 0;
+  std::string goals;  // of the grid, at two_phase: what was measured and its verdicts
   // Curves only: batch * completion / the time of all steps up to it.
   double tokens_per_s = 0;
 };
@@ -32,6 +36,7 @@ struct AttentionReport {
   // Of every arithmetic that the level has: its name, operations per second.
   std::vector<std::pair<std::string, double>> flops_per_s;
   std::vector<Measurement> measurements;
+  bool missed = false;  // a goal
 
   // False, with a message on stderr, where the file cannot be written.
   bool WriteJson(const std::string& path) const;

@@ -182,13 +182,13 @@ void CheckAttentionRow(std::span<const float> got, std::span<const float> want, 
     if (std::sqrt(distance) <= 0x1p-6 * std::sqrt(length)) return;
     std::fprintf(stderr, "%s is wrong: %g of its length away from what it should be\n", what,
                  std::sqrt(distance / length));
-    std::exit(1);
+    std::exit(3);
   }
   for (size_t i = 0; i < want.size(); ++i) {
     if (std::fabs(got[i] - want[i]) <= 2e-5f) continue;
     std::fprintf(stderr, "%s is wrong: element %d is %g, should be %g\n", what, static_cast<int>(i),
                  static_cast<double>(got[i]), static_cast<double>(want[i]));
-    std::exit(1);
+    std::exit(3);
   }
 }
 

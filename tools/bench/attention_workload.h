@@ -90,7 +90,7 @@ class AttentionWorkload {
   kernels::ChunkAttentionArgs args_;
 };
 
-// Ends the program where `got`, of one row or more, is further from `want`.
+// Ends the program with status 3 where `got`, of one row or more, is further from `want`.
 void CheckAttentionRow(std::span<const float> got, std::span<const float> want, RowError error,
                        const char* what);
 
