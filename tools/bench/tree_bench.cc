@@ -1,6 +1,7 @@
 // Times the work on the KV cache's index: Match + Join in a tree of a million chunks, 10,000 of
 // them below one node, the rebuild of an attention plan for 256 sequences, a decode step's Append +
-// Publish, and eviction from a full pool.
+// Publish, and eviction from a full pool; beside them the scheduler's plan of a step, with 256
+// running and 10,000 waiting.
 //
 // Checks before it times: matches are as long as they must be, the cache's invariants hold, and the
 // plan gives each slot exactly the chunks that its tokens went to. It moves no K and V: what it
@@ -22,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/scheduler.h"
 #include "kvcache/cache_manager.h"
 
 namespace refrain::bench {
@@ -62,7 +64,7 @@ double NowUs() {
 bool Print(const char* what, std::vector<double> us, double limit_us) {
   std::sort(us.begin(), us.end());
   const double median = us[us.size() / 2];
-  std::printf("%-58s %8.2f us  (%.2f to %.2f, 99 %% %.2f; %zu runs)", what, median, us.front(),
+  std::printf("%-62s %8.2f us  (%.2f to %.2f, 99 %% %.2f; %zu runs)", what, median, us.front(),
               us.back(), us[us.size() * 99 / 100], us.size());
   const bool kept = limit_us <= 0 || median <= limit_us;
   if (limit_us > 0) std::printf("  limit %.0f: %s", limit_us, kept ? "kept" : "MISSED");
@@ -286,6 +288,51 @@ bool TimeEviction(Bench* bench, int32_t first_lineage) {
   return kept;
 }
 
+// The plan of a step: all decode, and 60 of 300 tokens are let in, or one that the
+// others will share with. It has no part in the
+// index, and scheduler_time_test holds it to 200 us: no limit here.
+void TimeStepPlans() {
+  constexpr uint64_t kWaiting = 10000;
+  struct Line {
+    const char* name;
+    uint64_t prompts;  // of those that wait; 0: none lacks a chunk that another could compute
+  };
+  constexpr Line kLines[] = {
+      {"all cached", 0}, {"one new prompt", 1}, {"each its own prompt", kWaiting}};
+  for (const auto& [name, prompts] : kLines) {
+    for (const engine::Policy policy : {engine::Policy::kFcfs, engine::Policy::kLongestPrefix}) {
+      engine::SchedulerSnapshot s;
+      s.limits = {.max_sequences = kSequences + 60,
+                  .step_token_budget = 20000,
+                  .chunk_tokens = kChunk,
+                  .policy = policy};
+      s.free_chunks = 100'000;
+      for (uint64_t id = 1; id <= kSequences; ++id) {
+        s.running.push_back({.sequence = SequenceId{id},
+                             .runnable_tokens = 1,
+                             .decoding = true,
+                             .next_token = 20 * kChunk,
+                             .reserved_tokens = 20 * kChunk,
+                             .exclusive_chunks = 20});
+      }
+      for (uint64_t i = 0; i < kWaiting; ++i) {
+        s.waiting.push_back({.sequence = SequenceId{kSequences + 1 + i}, .prefill_tokens = 300});
+        if (prompts > 0) s.waiting.back().next_chunk_key = 1 + i % prompts;
+      }
+      std::vector<double> plans;
+      for (int i = 0; i < 400; ++i) {
+        const double begin = NowUs();
+        const engine::StepPlan plan = engine::Plan(s);
+        plans.push_back(NowUs() - begin);
+        Check(plan.admit.size() == (prompts == 1 ? 1 : 60), "requests that a plan lets in");
+      }
+      const std::string title = std::string("Step's plan, 10,000 wait, ") + name +
+                                (policy == engine::Policy::kFcfs ? ", fcfs" : ", longest_prefix");
+      Print(title.c_str(), plans, 0);
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   int32_t chunks = kCommonChunks + kLineages * (kPromptChunks - kCommonChunks);
   std::string eviction = kvcache::CacheOptions().eviction;
@@ -316,6 +363,7 @@ int Main(int argc, char** argv) {
   kept &= TimePlans(&bench);
   TimeDecode(&bench);
   kept &= TimeEviction(&bench, lineages);
+  TimeStepPlans();
   Check(bench.cache->CheckInvariants());
   return kept ? 0 : 1;
 }
