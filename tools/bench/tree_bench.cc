@@ -288,9 +288,9 @@ bool TimeEviction(Bench* bench, int32_t first_lineage) {
   return kept;
 }
 
-// The plan of a step: all decode, and 60 of 300 tokens are let in, or one that the
-// others will share with. It has no part in the
-// index, and scheduler_time_test holds it to 200 us: no limit here.
+// The plan of a step: all decode, and 60 of 300 tokens are let in, or one that the others will
+// share with. It has no part in the index, and scheduler_time_test holds it to 200 us: no limit
+// here.
 void TimeStepPlans() {
   constexpr uint64_t kWaiting = 10000;
   struct Line {
