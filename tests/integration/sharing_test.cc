@@ -22,7 +22,7 @@
 #include "engine/engine.h"
 #include "engine/engine_observer.h"
 #include "engine/engine_parts.h"
-#include "tests/support/evict_all.h"
+#include "tests/support/disturbing_planner.h"
 #include "tests/support/stream_output.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
@@ -107,12 +107,6 @@ struct Mix {
   bool cancels_held = false;  // now and then one that waits for what another computes
 };
 
-// Plans with two running sequences or more, and those of them that preempt.
-struct PreemptionCounts {
-  std::atomic<int64_t> plans = 0;
-  std::atomic<int64_t> preempting = 0;
-};
-
 // Counts cancelled requests by what they did then, and stops the engine where one can be cancelled
 // that is held. Told by the engine's thread, asked by the test's.
 class CancelWatch final : public engine::EngineObserver {
@@ -176,52 +170,6 @@ class CancelWatch final : public engine::EngineObserver {
   std::atomic<engine::SequenceId> newest_{}, newest_before_{};
   std::atomic<bool> stops_ = false;
   std::binary_semaphore stopped_{0}, goes_on_{0};
-};
-
-// Plans as the scheduler does, but for what it evicts and preempts.
-class DisturbingPlanner {
- public:
-  DisturbingPlanner(kvcache::CacheManager* cache, bool oldest_too, PreemptionCounts* counts)
-      : cache_(cache), oldest_too_(oldest_too), counts_(counts) {}
-
-  engine::StepPlan operator()(const engine::SchedulerSnapshot& snapshot) {
-    engine::StepPlan plan = Disturb(snapshot);
-    if (snapshot.running.size() > 1) {
-      ++counts_->plans;
-      counts_->preempting += plan.preempt.empty() ? 0 : 1;
-    }
-    return plan;
-  }
-
- private:
-  engine::StepPlan Disturb(const engine::SchedulerSnapshot& snapshot) {
-    testing::EvictAll(cache_);
-    const engine::StepPlan undisturbed = engine::Plan(snapshot);
-    engine::StepPlan plan = undisturbed;
-    const size_t running = snapshot.running.size();
-    if (!plan.preempt.empty() || running == 0 || !PreemptsNow(running)) return plan;
-    const size_t victim = running == 1 ? 0 : 1 + static_cast<size_t>(step_ / 2) % (running - 1);
-    const engine::SequenceId id = snapshot.running[victim].sequence;
-    std::erase_if(plan.work, [&](const engine::StepWork& work) {
-      return work.sequence == id ||
-             std::count(plan.admit.begin(), plan.admit.end(), work.sequence) > 0;
-    });
-    plan.admit.clear();
-    plan.preempt.push_back(id);
-    // Beams wait for one another: without the victim nothing may go on, and so for ever.
-    return running > 1 && plan.work.empty() ? undisturbed : plan;
-  }
-
-  bool PreemptsNow(size_t running) {
-    ++step_;
-    if (oldest_too_) return step_ % (running > 1 ? 2 : 40) == 0;
-    return running > 1;
-  }
-
-  kvcache::CacheManager* const cache_;
-  const bool oldest_too_;
-  PreemptionCounts* const counts_;
-  int step_ = 0;
 };
 
 // Plans as the scheduler does, but lets nobody decode before all places are taken.
