@@ -26,6 +26,7 @@ namespace {
 constexpr int32_t kCommonTokens = 150;
 constexpr int32_t kForced = 32;     // golden tokens of each request that are part of its prompt
 constexpr int32_t kGenerated = 32;  // greedily, behind them
+constexpr int32_t kTop = 5;         // tokens told at each step
 
 struct Setting {
   std::string name;
@@ -34,13 +35,17 @@ struct Setting {
   // Mean errors of log-probabilities: of all prompts' tokens, of one prompt's, of what one request
   // generated.
   double most_prefill_error, most_prefill_error_of_one, most_decode_error_of_one;
+  // The most probable token's log-probability less that of the token which the f32 model would
+  // choose, wherever tokens follow that a greedy search has found.
+  double most_deficit;
   engine::AttentionModeOption attention_mode = engine::AttentionModeOption::kTwoPhase;
   bool of_prompts = true;  // log-probabilities; else most rows of prompts choose nothing
 };
 
 struct Told {
-  std::vector<int32_t> ids;      // prompt, then what was generated
-  std::vector<double> logprobs;  // of ids[1..]
+  std::vector<int32_t> ids;                            // prompt, then what was generated
+  std::vector<double> logprobs;                        // of ids[1..]
+  std::vector<std::vector<engine::TokenLogprob>> top;  // of the same, best first
   engine::Usage usage;
 };
 
@@ -62,8 +67,8 @@ engine::Request GreedyRequest(const std::vector<int32_t>& prompt, bool of_prompt
   request.sampling.temperature = 0;
   request.stop.max_tokens = kGenerated;
   request.stop.ignore_eos = true;
-  request.logprobs.top = 0;
-  if (of_prompt) request.logprobs.prompt_top = 0;
+  request.logprobs.top = kTop;
+  if (of_prompt) request.logprobs.prompt_top = kTop;
   return request;
 }
 
@@ -76,6 +81,7 @@ Told ReadAll(engine::TokenStream& stream, std::vector<int32_t> begin) {
     if (!told.ids.empty()) {
       EXPECT_TRUE(event.logprob.has_value()) << "token " << told.ids.size();
       told.logprobs.push_back(event.logprob.has_value() ? event.logprob->logprob : NAN);
+      told.top.push_back(event.top);
     }
     told.ids.push_back(static_cast<int32_t>(event.token));
   }
@@ -110,16 +116,31 @@ std::vector<Told> RunTogether(const Setting& setting,
   return told;
 }
 
-// The f32 model's log-probabilities of ids[kCommonTokens..]; `harness` has computed what is common.
-std::vector<double> LogprobsInF32(ModelHarness& harness, const std::vector<int32_t>& ids) {
-  harness.Rewind(kCommonTokens - 1);
+// What the f32 model says of ids[kCommonTokens..].
+struct InF32 {
   std::vector<double> logprobs;
-  harness.Append(
-      std::span(ids).subspan(kCommonTokens - 1, ids.size() - kCommonTokens), 0,
-      [&](int32_t index, std::span<const float> logits) {
-        logprobs.push_back(logits[static_cast<size_t>(ids[index + 1])] - engine::LogSumExp(logits));
-      });
-  return logprobs;
+  std::vector<int32_t> best;  // what it would choose there
+};
+
+// `harness` has computed what is common.
+InF32 LogprobsInF32(ModelHarness& harness, const std::vector<int32_t>& ids) {
+  harness.Rewind(kCommonTokens - 1);
+  InF32 said;
+  harness.Append(std::span(ids).subspan(kCommonTokens - 1, ids.size() - kCommonTokens), 0,
+                 [&](int32_t index, std::span<const float> logits) {
+                   said.logprobs.push_back(logits[static_cast<size_t>(ids[index + 1])] -
+                                           engine::LogSumExp(logits));
+                   said.best.push_back(static_cast<int32_t>(engine::ArgMax(logits)));
+                 });
+  return said;
+}
+
+// By how much `token` is behind the best; NaN where it is not among those told.
+double Deficit(std::span<const engine::TokenLogprob> top, int32_t token) {
+  for (const engine::TokenLogprob& one : top) {
+    if (static_cast<int32_t>(one.token) == token) return top.front().logprob - one.logprob;
+  }
+  return NAN;
 }
 
 double MeanError(std::span<const double> a, std::span<const double> b) {
@@ -150,19 +171,26 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
   const auto prompts = Prompts();
   const std::vector<Told> told = RunTogether(GetParam(), prompts);
   ASSERT_EQ(told.size(), 16u);
-  double prefill_sum = 0, worst_prefill = 0, worst_decode = 0;
+  double prefill_sum = 0, worst_prefill = 0, worst_decode = 0, worst_deficit = 0;
   int32_t compared = 0, prefilled = 0;
   for (size_t i = 0; i < told.size(); ++i) {
     const Told& one = told[i];
     ASSERT_EQ(one.ids.size(), prompts[i].size() + kGenerated);
     ASSERT_TRUE(std::equal(prompts[i].begin(), prompts[i].end(), one.ids.begin()));
     EXPECT_GE(one.usage.cached_tokens, i == 0 ? 0 : 128);  // whole chunks at least
-    const std::vector<double> expected = LogprobsInF32(*harness_, one.ids);
+    const InF32 expected = LogprobsInF32(*harness_, one.ids);
     const std::span<const double> got =
         std::span(one.logprobs).subspan(GetParam().of_prompts ? kCommonTokens - 1 : 0);
     const std::span<const double> wanted =
-        std::span(expected).last(GetParam().of_prompts ? expected.size() : kGenerated);
+        std::span(expected.logprobs)
+            .last(GetParam().of_prompts ? expected.logprobs.size() : kGenerated);
     ASSERT_EQ(got.size(), wanted.size());
+    const int32_t greedy = kGenerated + (GetParam().of_prompts ? kForced : 0);
+    for (int32_t j = 1; j <= greedy; ++j) {
+      const double deficit =
+          Deficit(one.top[one.top.size() - j], expected.best[expected.best.size() - j]);
+      worst_deficit = kernels::Worse(worst_deficit, deficit);
+    }
     const size_t prefill = wanted.size() - kGenerated;
     if (prefill > 0) {
       const double error = MeanError(got.first(prefill), wanted.first(prefill));
@@ -177,12 +205,13 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
   const double prefill_error = prefilled > 0 ? prefill_sum / prefilled : 0;
   std::printf(
       "%d log-probabilities; mean error: prefill %.5f, of the worst request %.5f, decode, of "
-      "the worst request %.5f\n",
-      compared, prefill_error, worst_prefill, worst_decode);
+      "the worst request %.5f; greatest deficit %.4f\n",
+      compared, prefill_error, worst_prefill, worst_decode, worst_deficit);
   EXPECT_EQ(prefilled > 0, GetParam().of_prompts);
   EXPECT_LE(prefill_error, GetParam().most_prefill_error);
   EXPECT_LE(worst_prefill, GetParam().most_prefill_error_of_one);
   EXPECT_LT(worst_decode, GetParam().most_decode_error_of_one);
+  EXPECT_LT(worst_deficit, GetParam().most_deficit);
 }
 
 // 15 bits in all rows and what is served, without and with bf16 dot instructions, and every
@@ -191,21 +220,24 @@ TEST_P(SmolLm2Sharing, LogprobsOfRequestsThatBeginAlikeAreThoseOfAnF32ModelAlone
 // served echo). The common tokens' rounding is in all sixteen prompts, and which of them suffers
 // most, and how much, is a draw: over sixteen other beginnings the worst was 0.034 to 0.063 at
 // every instruction-set level alike, the mean of all 0.021 to 0.032 (docs/results/accuracy.md). So
-// it is the mean that the tighter limit is for.
+// it is the mean that the tighter limit is for. A deficit's limit is that which the kind of
+// arithmetic has in smollm2_quantized_test (15 bits 0.01, bf16 the README's 0.4) or, over fp8 KV,
+// in smollm2_fp8_test.
 INSTANTIATE_TEST_SUITE_P(
     Settings, SmolLm2Sharing,
-    ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004, 0.004, 0.004},
-                      Setting{"Bf16Kv", "quantized", "bf16", 0.05, 0.05, 0.05},
-                      Setting{"F16KvPaged", "quantized", "f16", 0.004, 0.004, 0.004,
+    ::testing::Values(Setting{"F16Kv", "quantized", "f16", 0.004, 0.004, 0.004, 0.01},
+                      Setting{"Bf16Kv", "quantized", "bf16", 0.05, 0.05, 0.05, 0.4},
+                      Setting{"F16KvPaged", "quantized", "f16", 0.004, 0.004, 0.004, 0.01,
                               engine::AttentionModeOption::kPaged},
-                      Setting{"AsServedBf16Kv", "auto", "bf16", 0.04, 0.1, 0.05},
-                      Setting{"AsServedFp8Kv", "auto", "fp8_e4m3", 0.25, 0.25, 0.25},
+                      Setting{"AsServedBf16Kv", "auto", "bf16", 0.04, 0.1, 0.05, 0.4},
+                      Setting{"AsServedFp8Kv", "auto", "fp8_e4m3", 0.25, 0.25, 0.25, 1.5},
                       Setting{.name = "AsServedWithoutPromptLogprobs",
                               .compute_dtype = "auto",
                               .kv_dtype = "f16",
                               .most_prefill_error = 0,
                               .most_prefill_error_of_one = 0,
                               .most_decode_error_of_one = 0.05,
+                              .most_deficit = 0.4,
                               .of_prompts = false}),
     [](const auto& info) { return info.param.name; });
 
