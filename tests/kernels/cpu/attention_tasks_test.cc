@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/kernels/cpu/attention_sharers.h"
+
 namespace {
 
 int news_until_refusal = -1;  // -1: none is refused
@@ -31,8 +33,6 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return s
 
 namespace refrain::kernels::cpu {
 namespace {
-
-constexpr int32_t kChunkTokens = 64;
 
 // Sequences of their own chunks, each one run, of which the last `rows` of `keys` tokens are asked.
 class Slots {
@@ -73,60 +73,6 @@ class Slots {
   std::vector<SlotStep>& steps() { return steps_; }
 
  private:
-  std::vector<std::byte> memory_;
-  std::vector<int32_t> positions_;
-  std::vector<AttentionRun> runs_;
-  std::vector<RunChunk> chunks_;
-  std::vector<RunSlot> slots_;
-  std::vector<SlotStep> steps_;
-};
-
-// Decoding slots behind common tokens, with some of their own each. The common ones are behind
-// `lead` others in a run of its own.
-class Sharers {
- public:
-  Sharers(int32_t slots, int32_t common, int32_t own, int32_t lead = 0)
-      : memory_(64), positions_(1) {
-    if (lead > 0) AddSharedRun(slots, 0, lead);
-    AddSharedRun(slots, lead, common);
-    for (int32_t i = 0; i < slots; ++i) {
-      const auto first = static_cast<int32_t>(chunks_.size());
-      const auto slot = static_cast<int32_t>(slots_.size());
-      runs_.push_back({first, AddRun(0, own), slot, slot + 1});
-      slots_.push_back({i, lead + common, kOpenEnd});
-      steps_.push_back({1, i, 0, lead + common + own});
-    }
-    args.num_heads = 9;
-    args.kv.base = memory_.data();
-    args.kv.chunk_bytes = 4096;
-    args.kv.chunk_tokens = kChunkTokens;
-    args.kv.num_kv_heads = 3;
-    args.kv.head_dim = 64;
-    args.kv.positions = positions_.data();
-    args.plan = {runs_, chunks_, slots_};
-    args.steps = steps_;
-  }
-
-  ChunkAttentionArgs args;
-  std::vector<SlotStep>& steps() { return steps_; }
-  std::vector<RunChunk>& chunks() { return chunks_; }
-  std::vector<RunSlot>& run_slots() { return slots_; }
-
- private:
-  void AddSharedRun(int32_t slots, int32_t key_begin, int32_t tokens) {
-    const auto first_chunk = static_cast<int32_t>(chunks_.size());
-    const auto first_slot = static_cast<int32_t>(slots_.size());
-    runs_.push_back({first_chunk, AddRun(0, tokens), first_slot, first_slot + slots});
-    for (int32_t i = 0; i < slots; ++i) slots_.push_back({i, key_begin, key_begin + tokens});
-  }
-
-  int32_t AddRun(int32_t begin, int32_t tokens) {
-    for (; begin < tokens; begin += kChunkTokens) {
-      chunks_.push_back({static_cast<int32_t>(chunks_.size()), begin});
-    }
-    return static_cast<int32_t>(chunks_.size());
-  }
-
   std::vector<std::byte> memory_;
   std::vector<int32_t> positions_;
   std::vector<AttentionRun> runs_;
@@ -251,6 +197,20 @@ int64_t Makespan(std::span<const Task> tasks, int threads) {
   return *std::max_element(busy_until.begin(), busy_until.end());
 }
 
+int64_t CostOf(const AttentionTasks& tasks) {
+  int64_t cost = 0;
+  for (const auto& task : tasks.segment_tasks()) cost += task.cost;
+  for (const auto& task : tasks.row_tasks()) cost += task.cost;
+  return cost;
+}
+
+// The time that threads take for both phases, in equal parts of all there is to do: 1 at best.
+double EqualParts(const AttentionTasks& tasks, int threads) {
+  const int64_t taken =
+      Makespan(tasks.segment_tasks(), threads) + Makespan(tasks.row_tasks(), threads);
+  return static_cast<double>(taken) * threads / static_cast<double>(CostOf(tasks));
+}
+
 // A few long sequences among many short ones, prefills among decodes: every thread reads as much.
 TEST(AttentionTasksTest, ThreadsGetEqualPartsOfMixedLengths) {
   std::vector<Slots::One> decodes = {{1, 60'000}, {1, 9'000}};
@@ -264,18 +224,40 @@ TEST(AttentionTasksTest, ThreadsGetEqualPartsOfMixedLengths) {
     AttentionTasks tasks;
     for (const int threads : {2, 3, 4, 16, 64}) {
       tasks.Plan(slots.Args(false), threads, /*shares_by_keys=*/false);
-      int64_t cost = 0;
-      for (const auto& task : tasks.segment_tasks()) cost += task.cost;
-      for (const auto& task : tasks.row_tasks()) cost += task.cost;
       // Per KV head no less than the keys that are read.
       int64_t keys = 0;
       for (const Slots::One& one : sequences) keys += one.keys;
-      EXPECT_GE(cost, keys * 8);
-      const int64_t taken =
-          Makespan(tasks.segment_tasks(), threads) + Makespan(tasks.row_tasks(), threads);
-      const double equal = static_cast<double>(cost) / threads;
-      EXPECT_LT(static_cast<double>(taken), (threads <= 16 ? 1.05 : 1.25) * equal)
+      EXPECT_GE(CostOf(tasks), keys * 8);
+      EXPECT_LT(EqualParts(tasks, threads), threads <= 16 ? 1.05 : 1.25)
           << sequences.size() << " sequences, " << threads << " threads";
+    }
+  }
+}
+
+// The same where most keys are common: what is done chunk-first is divided as evenly, by keys or by
+// rows, and so is what each of the sharers has for itself, of which one has far more.
+TEST(AttentionTasksTest, ThreadsGetEqualPartsOfWhatIsShared) {
+  constexpr int32_t kSlots = 32, kCommon = 8192, kMostOwn = 2000;
+  Sharers sharers(kSlots, kCommon, kMostOwn);
+  for (int32_t i = 0; i < kSlots; ++i) {
+    sharers.steps()[i].key_end = kCommon + (i == 5 ? kMostOwn : 16 + 11 * i);
+  }
+  AttentionTasks tasks;
+  for (const bool reproducible : {false, true}) {
+    for (const bool shares_by_keys : {false, true}) {
+      for (const int threads : {2, 3, 4, 8, 16}) {
+        sharers.args.reproducible = reproducible;
+        tasks.Plan(sharers.args, threads, shares_by_keys);
+        int64_t met = 0;  // common keys, by each row, in phase one
+        for (const auto& task : tasks.segment_tasks()) {
+          const int64_t rows = task.row_end - task.row_begin;
+          if (task.begin < kCommon) met += rows * (task.end - task.begin);
+        }
+        EXPECT_EQ(met, int64_t{kSlots} * kCommon * sharers.args.kv.num_kv_heads);
+        EXPECT_LT(EqualParts(tasks, threads), 1.05)
+            << threads << " threads, " << (shares_by_keys ? "by keys" : "by rows")
+            << (reproducible ? ", reproducible" : "");
+      }
     }
   }
 }
