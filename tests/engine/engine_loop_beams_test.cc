@@ -198,6 +198,13 @@ TEST(EngineLoopBeamsTest, PrefillsOnceAndCopiesAtMostOneChunkPerFork) {
   const Tokens prompt(40, 6);
   Request request = BeamRequest(prompt, 4, 20);
   request.stop.stop_token_ids = {};
+  // Of the chunks of 16 only that which holds the beams' newest tokens is copied, and never when it
+  // is full.
+  h.memory.on_copy = [&](kvcache::ChunkId from) {
+    const auto length = static_cast<int32_t>(40 + (h.runner.rows() - 40) / 4);
+    EXPECT_NE(length % 16, 0) << "a full chunk is copied";
+    EXPECT_EQ(h.memory.cell(static_cast<int32_t>(from), 0).position, length / 16 * 16);
+  };
   const RequestOutput output = h.Run(request);
   EXPECT_EQ(output.status, absl::OkStatus());
   EXPECT_EQ(h.loop.stats().computed_prompt_tokens_total, 40);
@@ -205,6 +212,7 @@ TEST(EngineLoopBeamsTest, PrefillsOnceAndCopiesAtMostOneChunkPerFork) {
   EXPECT_EQ(h.runner.rows(), 40 + 4 * 19);
   // The first step needs 3 forks, every later one at most 3.
   EXPECT_LE(h.cache->stats().copied_chunks_total, 3 * 19);
+  EXPECT_GT(h.memory.copies, 0);
   EXPECT_EQ(h.loop.stats().preemptions_total, 0);
 }
 

@@ -21,7 +21,8 @@ struct FakeKvCell {
 };
 
 // A KV pool of cells instead of bytes, and the mover over it. Not thread-safe. `before_copy` lets
-// an asynchronous runner finish its steps first, `fail_next_copy` breaks one copy.
+// an asynchronous runner finish its steps first, `on_copy` looks at a chunk that is about to be
+// copied, `fail_next_copy` breaks one copy.
 class FakeChunkMover : public kvcache::ChunkMover {
  public:
   FakeChunkMover(int32_t num_chunks, int32_t chunk_tokens)
@@ -30,6 +31,7 @@ class FakeChunkMover : public kvcache::ChunkMover {
 
   absl::Status CopyChunk(kvcache::ChunkId from, kvcache::ChunkId to) override {
     if (before_copy) before_copy();
+    if (on_copy) on_copy(from);
     if (std::exchange(fail_next_copy, false)) return absl::InternalError("device is gone");
     ++copies;
     for (int32_t i = 0; i < chunk_tokens_; ++i) {
@@ -45,6 +47,7 @@ class FakeChunkMover : public kvcache::ChunkMover {
   int32_t chunk_tokens() const { return chunk_tokens_; }
 
   std::function<void()> before_copy;
+  std::function<void(kvcache::ChunkId from)> on_copy;
   bool fail_next_copy = false;
   int64_t copies = 0;
 
