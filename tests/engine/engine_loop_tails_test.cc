@@ -1,7 +1,9 @@
 // What is left of a prompt behind its last whole chunk: equal prompts that wait share that, too.
+// And what is left behind all that is found of it: that alone is computed.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -113,6 +115,26 @@ TEST_P(EngineLoopTailsTest, OneThatWaitsTakesOver) {
     for (size_t i = 1; i < streams.size(); ++i) {
       EXPECT_EQ(h.Read(streams[i]).choices.at(0).tokens, alone);
     }
+    h.CheckIdle();
+  }
+}
+
+// Nothing of the prompt is cached, a token, half of it, all but one token, all of it.
+TEST_P(EngineLoopTailsTest, TheFirstTokenComesWhenTheUnmatchedRestIsComputed) {
+  for (const int32_t matched : {0, 1, 50, 99, 100}) {
+    LoopHarness h(Options(256));
+    if (matched > 0) {
+      std::vector<int32_t> begin = Prompt(100);
+      begin.resize(static_cast<size_t>(matched));
+      h.Run(TokenRequest(begin, 1));
+    }
+    const int64_t before = h.runner.rows();
+    const RequestOutput output = h.Run(TokenRequest(Prompt(100), 1));
+    EXPECT_EQ(output.choices.at(0).tokens.size(), 1u);
+    // The last token has to be computed: the first new one is chosen from its logits.
+    const int32_t cached = std::min(matched, 99);
+    EXPECT_EQ(output.usage.cached_tokens, cached);
+    EXPECT_EQ(h.runner.rows() - before, 100 - cached) << matched;
     h.CheckIdle();
   }
 }
