@@ -44,21 +44,21 @@ using kernels::kSegmentKeys;
 constexpr int kLevels = 5;
 constexpr int kLeaves = 16;  // two ways on from every level
 
-// How many tokens a piece has. Half of the second ones reach beyond a fourth segment.
-uint32_t PieceTokens(int level, bool second_way, uint32_t random) {
-  if (level == 0) return 2 * kSegmentKeys + 1 + random % 40;
-  if (level == 1) return second_way ? 2 * kSegmentKeys + random % 30 : 60 + random % 100;
-  return 1 + random % 50;
+// How many tokens a piece has. The second way at one of the levels behind the first is long: from
+// the end of the common segments, or from a key inside the third, beyond the end of the fourth.
+uint32_t PieceTokens(int leaf, int level, uint32_t random) {
+  if (level == 0) return 2 * kSegmentKeys + 1 + random % 15;  // whole chunks: two segments
+  const bool is_long = leaf % 2 == 1 ? level == 1 : leaf % 4 == 2 && level == 2;
+  return is_long ? 2 * kSegmentKeys + random % 30 : 1 + random % 50;
 }
 
 Request LeafRequest(int leaf) {
   engine::TokenPrompt prompt;
   uint32_t path = 1;
   for (int level = 0; level < kLevels; ++level) {
-    const bool second_way = level > 0 && (leaf >> (level - 1)) % 2 == 1;
-    path = path * 2 + (second_way ? 1 : 0);
+    path = path * 2 + (level > 0 ? static_cast<uint32_t>(leaf) >> (level - 1) & 1 : 0);
     std::mt19937 random(path);
-    const uint32_t length = PieceTokens(level, second_way, random());
+    const uint32_t length = PieceTokens(leaf, level, random());
     for (uint32_t i = 0; i < length; ++i) {
       prompt.ids.push_back(static_cast<TokenId>(3 + random() % 256));
     }
@@ -141,8 +141,8 @@ class SharedSegments : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     TinyModelOptions model;
     model.config.hidden_size = 128;
-    model.config.num_heads = 8;
-    model.config.num_kv_heads = 4;  // so many that a task may have two segments
+    model.config.num_heads = 16;
+    model.config.num_kv_heads = 8;  // so many that a task may have two segments
     model.config.head_dim = model.config.rope.dim = 32;
     model.config.ffn_size = 256;
     model.config.max_context_tokens = 2304;
@@ -259,12 +259,13 @@ TEST_P(SharedSegments, ReadOnceForAllChangeNoBit) {
       const auto engine = Start({.prefix_cache = prefix_cache, .mode = mode}, &counts);
       ASSERT_NE(engine, nullptr);
       if (prefix_cache) RunAlone(*engine, what);
-      ASSERT_NO_FATAL_FAILURE(RunMix(*engine, seed++, prefix_cache ? 100 : 24, what));
+      ASSERT_NO_FATAL_FAILURE(RunMix(*engine, seed++, prefix_cache ? 60 : 16, what));
       if (paged) {
         EXPECT_EQ(counts.all(), 0) << what;
       } else if (prefix_cache) {
-        // Of what all begin with, and of what those have in common that took the second way.
-        for (const size_t segment : {0, 1, 3}) EXPECT_GT(counts.of_segment(segment), 20) << segment;
+        // Of what all begin with, and of what those have in common that took a long way.
+        for (const size_t segment : {0, 1, 2, 3})
+          EXPECT_GT(counts.of_segment(segment), 20) << segment;
       }
       if (prefix_cache) {
         EXPECT_GT(engine->stats().cached_prompt_tokens_total, 40 * 2 * kSegmentKeys);
@@ -280,8 +281,8 @@ TEST_P(SharedSegments, ChangeNoBitHoweverTheyAreCutAndDisturbed) {
     const auto engine = Start({.chunk_tokens = 64, .threads = 3, .disturb = disturb}, &counts);
     ASSERT_NE(engine, nullptr);
     const std::string what = disturb ? "preempted each step" : "three threads";
-    ASSERT_NO_FATAL_FAILURE(RunMix(*engine, disturb ? 11 : 10, disturb ? 24 : 60, what));
-    for (const size_t segment : {0, 1, 3}) EXPECT_GT(counts.of_segment(segment), 5) << what;
+    ASSERT_NO_FATAL_FAILURE(RunMix(*engine, disturb ? 11 : 10, disturb ? 20 : 40, what));
+    for (const size_t segment : {0, 1, 2, 3}) EXPECT_GT(counts.of_segment(segment), 5) << what;
     if (!disturb) continue;
     EXPECT_GT(engine->stats().preemptions_total, 30);
     EXPECT_GT(engine->stats().kv_evicted_chunks_total, 100);
