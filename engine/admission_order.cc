@@ -25,6 +25,9 @@ int64_t RankUnder(Policy policy, const WaitingEntry& one) {
 
 PassingRoom::PassingRoom(const SchedulerLimits& limits, int32_t running, int64_t free_chunks)
     : chunk_tokens_(limits.chunk_tokens),
+      budget_tokens_(limits.step_token_budget),
+      delay_steps_(limits.grouping_delay_steps),
+      decoding_(running),
       growth_chunks_((limits.grouping_delay_steps + chunk_tokens_ - 1) / chunk_tokens_),
       slots_(limits.max_sequences - running),
       chunks_(free_chunks - running * growth_chunks_) {}
@@ -33,17 +36,35 @@ bool PassingRoom::Take(const WaitingEntry& one) {
   // As a plan wants it: a margin of a chunk for every four that run.
   const int64_t margin_chunks = taken_++ % 4 == 0 ? 1 : 0;
   chunks_ -= one.ChunksToAdmit(chunk_tokens_) + growth_chunks_ + margin_chunks;
-  return --slots_ >= 0 && chunks_ >= 0;
+  ++decoding_;
+  if (!one.shares_running) passed_rows_ += one.RowsToAdmit();
+  return --slots_ >= 0 && chunks_ >= 0 && DecodesInTime();
+}
+
+bool PassingRoom::DecodesInTime() const {
+  const int64_t left = budget_tokens_ - decoding_;
+  return left > 0 &&
+         kDecodeDelayPart * passed_rows_ * decoding_ <= delay_steps_ * budget_tokens_ * left;
+}
+
+bool AdmissionOrder::NextHasAged() const {
+  const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
+  return begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait;
+}
+
+const WaitingEntry* AdmissionOrder::NextAged() {
+  const WaitingEntry& aged = entry(begin_++);
+  if (fcfs_ && !aged.held) passes_ = room_.Take(aged) && passes_;
+  return &aged;
+}
+
+const WaitingEntry* AdmissionOrder::NextAgedBefore(SequenceId other) {
+  return NextHasAged() && entry(begin_).sequence < other ? NextAged() : nullptr;
 }
 
 const WaitingEntry* AdmissionOrder::Next() {
   if (!aged_over_) {
-    const int64_t longest_wait = fcfs_ ? s_.limits.grouping_delay_steps : s_.limits.ageing_steps;
-    if (begin_ < size() && s_.step - entry(begin_).since_step >= longest_wait) {
-      const WaitingEntry& aged = entry(begin_++);
-      if (fcfs_ && !aged.held) passes_ = room_.Take(aged) && passes_;
-      return &aged;
-    }
+    if (NextHasAged()) return NextAged();
     aged_over_ = true;
     sharing_ = others_ = begin_;
     window_ = std::min(size(), begin_ + kGroupingWindow);

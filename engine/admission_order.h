@@ -12,9 +12,14 @@
 
 namespace refrain::engine {
 
-// Slots and chunks for those that share with running sequences and all whom they pass: who is
-// passed has its own also if it is admitted only when it can be passed no more. Without, it would
-// wait until an answer ends, however long that takes.
+// Slots, chunks and rows for those that share with running sequences and all whom they pass. Who is
+// passed has a slot and chunks also if it is admitted only when it can be passed no more: else it
+// would wait until an answer ends, however long that takes.
+//
+// Rows are those that who passes decodes, one in every step, while those that it passes prefill.
+// Where d of b rows are for decoding when all run, the W rows of those passed take
+//   W / (b - d) - W / b = W * d / (b * (b - d))
+// steps more than if nobody decoded: grouping_delay_steps / kDecodeDelayPart at most.
 class PassingRoom {
  public:
   PassingRoom() = default;  // none: nobody is passed
@@ -25,7 +30,15 @@ class PassingRoom {
   bool Take(const WaitingEntry& one);
 
  private:
+  static constexpr int64_t kDecodeDelayPart = 4;  // a fourth
+
+  bool DecodesInTime() const;
+
   int32_t chunk_tokens_ = 1;
+  int64_t budget_tokens_ = 0;
+  int64_t delay_steps_ = 0;
+  int64_t decoding_ = 0;       // when all of them run
+  int64_t passed_rows_ = 0;    // that those take who do not share
   int64_t growth_chunks_ = 0;  // that one sequence takes until nobody may be passed any more
   int64_t slots_ = 0;
   int64_t chunks_ = 0;
@@ -56,8 +69,14 @@ class AdmissionOrder {
         claimed_(claimed),
         fcfs_(snapshot.limits.policy == Policy::kFcfs) {}
 
-  // Before Next; else nobody is passed.
-  void set_passing_room(const PassingRoom& room) { room_ = room; }
+  // Before Next, and less what those named so far have; else nobody is passed.
+  void set_passing_room(const PassingRoom& room) {
+    room_ = room;
+    passes_ = true;
+  }
+  // Before Next: what that would name, if it has waited too long to be overtaken and is older than
+  // `other`; else null.
+  const WaitingEntry* NextAgedBefore(SequenceId other);
   // Null when all have been named.
   const WaitingEntry* Next();
 
@@ -74,6 +93,8 @@ class AdmissionOrder {
     return some_ != nullptr ? *(*some_)[position] : s_.waiting[position];
   }
 
+  bool NextHasAged() const;
+  const WaitingEntry* NextAged();
   const WaitingEntry* NextByAge();
   const WaitingEntry* NextThatShares();
   const WaitingEntry* NextByRank();

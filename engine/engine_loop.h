@@ -116,6 +116,7 @@ class EngineLoop {
   void StopProducing(SequenceId id);
   void InheritPriorities();
   void InheritTurns();
+  void InheritAges();
 
   void CollectOldest();
   // --- failed steps, and none (engine_loop_failures.cc) ---

@@ -244,4 +244,16 @@ void EngineLoop::InheritTurns() {
   });
 }
 
+// Else whoever is older than the producer, and younger than one that is held for it, would come
+// before both.
+void EngineLoop::InheritAges() {
+  for (RunningEntry& entry : snapshot_.running) entry.older.reset();
+  if (pending_.held_count() == 0) return;
+  ForEachHeld(&snapshot_, [](const WaitingEntry& waiting, RunningEntry* producer) {
+    if (waiting.tenant == producer->turn_of() && waiting.sequence < producer->age()) {
+      producer->older = waiting.sequence;
+    }
+  });
+}
+
 }  // namespace refrain::engine

@@ -83,6 +83,7 @@ void EngineLoop::RefreshSnapshot() {
   if (may_preempt) FindSharedRuns(cache, &snapshot_);
   if (snapshot_.limits.policy == Policy::kPriority) InheritPriorities();
   InheritTurns();
+  if (snapshot_.limits.policy == Policy::kFcfs) InheritAges();
 }
 
 }  // namespace refrain::engine

@@ -23,7 +23,8 @@ class Planner {
         free_chunks_(snapshot.free_chunks),
         running_(snapshot.running.size()),
         holders_(snapshot.shared_runs.size()),
-        alive_(static_cast<int32_t>(snapshot.running.size())) {
+        alive_(static_cast<int32_t>(snapshot.running.size())),
+        order_(snapshot, nullptr, &claimed_) {
     for (size_t run = 0; run < holders_.size(); ++run) {
       holders_[run] = snapshot.shared_runs[run].holders;
     }
@@ -43,7 +44,7 @@ class Planner {
         plan_.work.push_back({s_.running[i].sequence, running_[i].tokens});
     }
     plan_.work.insert(plan_.work.end(), admitted.begin(), admitted.end());
-    if (!shared_out && plan_.preempt.empty()) Admit();
+    if (!shared_out) Admit();
     return std::move(plan_);
   }
 
@@ -142,6 +143,9 @@ class Planner {
     for (size_t i = 0; i < running_.size(); ++i) {
       if (!s_.running[i].decoding && s_.running[i].runnable_tokens > 0) order.push_back(i);
     }
+    std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
+      return s_.running[a].age() < s_.running[b].age();
+    });
     if (s_.limits.policy != Policy::kPriority) return order;
     const auto tenant = [this](size_t i) { return s_.running[i].turn_of(); };
     std::vector<size_t> places(order.size());
@@ -158,7 +162,8 @@ class Planner {
   }
 
   // Gives a running prefill what it can have now: nothing when there is no chunk for it.
-  void GivePrefill(size_t i) {
+  void GivePrefill(size_t i, int32_t* spoken_for) {
+    *spoken_for -= SpokenForBy(i);
     const RunningEntry& entry = s_.running[i];
     // A part of a chunk that it holds is not its own to write: it will be copied.
     const int64_t chunks =
@@ -168,6 +173,7 @@ class Planner {
     const int32_t tokens = static_cast<int32_t>(
         std::min<int64_t>(room, std::min(entry.runnable_tokens, budget_tokens_)));
     if (tokens > 0) Give(i, tokens);
+    *spoken_for += SpokenForBy(i);
   }
 
   bool AnyWork() const {
@@ -176,11 +182,30 @@ class Planner {
   }
 
   void PlanPrefills() {
+    int32_t spoken_for = SpokenFor();
     for (const size_t i : PrefillOrder()) {
+      if (running_[i].preempted) continue;
+      AdmitAgedBefore(i, spoken_for);
       if (budget_tokens_ <= 0) break;
-      if (!running_[i].preempted) GivePrefill(i);
+      GivePrefill(i, &spoken_for);
     }
     if (!AnyWork()) GoOnWithFirstPrefill();
+  }
+
+  // Those that wait no longer for what is left of prefill i, which is younger.
+  void AdmitAgedBefore(size_t i, int32_t spoken_for) {
+    while (MayAdmit()) {
+      const WaitingEntry* const next = NextAgedBefore(&order_, i);
+      if (next == nullptr) return;
+      if (!AdmitOne(*next, spoken_for)) some_lacks_ = true;
+    }
+  }
+
+  const WaitingEntry* NextAgedBefore(AdmissionOrder* order, size_t i) const {
+    if (s_.limits.policy != Policy::kFcfs) return nullptr;
+    const WaitingEntry* next = order->NextAgedBefore(s_.running[i].age());
+    while (next != nullptr && Held(*next)) next = order->NextAgedBefore(s_.running[i].age());
+    return next;
   }
 
   // Half-done prefills that hold all chunks between them: the first goes on.
@@ -200,15 +225,14 @@ class Planner {
   bool AdmitOne(const WaitingEntry& entry, int32_t spoken_for) {
     const int32_t chunks = entry.ChunksToAdmit(s_.limits.chunk_tokens);
     if (chunks + MarginChunks() + spoken_for > free_chunks_ && alive_ > 0) return false;
-    const int32_t rows = entry.prefill_tokens - entry.shared_tokens + entry.replayed_tokens;
     // The rest of a part of a chunk is written in a copy, or in the chunk itself, cut, when there
     // is no other.
     const int32_t part_tokens = entry.shared_tokens % s_.limits.chunk_tokens;
     const int32_t own_chunks = std::max(free_chunks_ - entry.idle_chunks, part_tokens > 0 ? 1 : 0);
     const int64_t room =
         int64_t{own_chunks} * s_.limits.chunk_tokens - part_tokens + entry.replayed_tokens;
-    const int32_t tokens =
-        static_cast<int32_t>(std::min<int64_t>(room, std::min(rows, budget_tokens_)));
+    const int32_t tokens = static_cast<int32_t>(
+        std::min<int64_t>(room, std::min(entry.RowsToAdmit(), budget_tokens_)));
     if (tokens <= 0) return false;
     free_chunks_ -= chunks;
     budget_tokens_ -= tokens;
@@ -219,7 +243,10 @@ class Planner {
     return true;
   }
 
-  bool MayGoOn() const { return alive_ < s_.limits.max_sequences && budget_tokens_ > 0; }
+  bool MayAdmit() const {
+    return plan_.preempt.empty() && !some_lacks_ && alive_ < s_.limits.max_sequences &&
+           budget_tokens_ > 0;
+  }
 
   // One that another computes a chunk for is passed over, not waited for.
   bool Held(const WaitingEntry& entry) const {
@@ -249,12 +276,11 @@ class Planner {
   }
 
   void Admit() {
-    if (!MayGoOn() || s_.waiting.empty()) return;
+    if (!MayAdmit() || s_.waiting.empty()) return;
     const int32_t spoken_for = SpokenFor();
-    AdmissionOrder order(s_, nullptr, &claimed_);
-    order.set_passing_room(RoomToPass(spoken_for));
-    while (MayGoOn()) {
-      const WaitingEntry* next = order.Next();
+    order_.set_passing_room(RoomToPass(spoken_for));
+    while (MayAdmit()) {
+      const WaitingEntry* next = order_.Next();
       if (next == nullptr) return;
       if (!Held(*next) && !AdmitOne(*next, spoken_for)) return;
     }
@@ -266,6 +292,8 @@ class Planner {
   struct Lane {
     Lane(const SchedulerSnapshot& snapshot, const HashSet<uint64_t>& claimed)
         : order(snapshot, &waiting, &claimed) {}
+
+    bool runs() const { return running + admitted > 0; }
 
     int64_t served = 0;
     int32_t running = 0;           // sequences, as the plan began
@@ -368,15 +396,15 @@ class Planner {
       Lane& lane = *lanes[tenant];
       const int32_t budget_before = budget_tokens_;
       bool goes_on = true;
-      if (lane.next_prefill < lane.prefills.size()) {
+      if (const WaitingEntry* const aged = AgedBeforePrefill(&lane, lack); aged != nullptr) {
+        AdmitTo(&lane, *aged, spoken_for, &lack);
+      } else if (lane.next_prefill < lane.prefills.size()) {
         const size_t i = lane.prefills[lane.next_prefill++];
-        spoken_for -= SpokenForBy(i);
-        GivePrefill(i);
-        spoken_for += SpokenForBy(i);
+        GivePrefill(i, &spoken_for);
         const bool all = running_[i].tokens == s_.running[i].runnable_tokens;
         if (!all && budget_tokens_ > 0 && !lack.prefill.has_value()) lack.prefill = i;
       } else {
-        goes_on = AdmitNextOf(tenant, &lane, spoken_for, &lack);
+        goes_on = AdmitNextOf(&lane, spoken_for, &lack);
       }
       lane.served += s_.tenants[tenant].CostOf(budget_before - budget_tokens_);
       if (goes_on) {
@@ -391,21 +419,30 @@ class Planner {
   // Starts the next sequence of the tenant whose turn it is; false: it gets none. Behind one that
   // does not fit only those of tenants that run nothing start, and if its own tenant runs
   // something.
-  bool AdmitNextOf(int32_t tenant, Lane* lane, int32_t spoken_for, Lack* lack) {
-    const bool runs = lane->running + lane->admitted > 0;
-    if (lack->closed || (lack->tenant.has_value() && runs)) return false;
+  bool AdmitNextOf(Lane* lane, int32_t spoken_for, Lack* lack) {
+    if (lack->closed || (lack->tenant.has_value() && lane->runs())) return false;
     const WaitingEntry* const next = NextOf(*lane);
-    if (next == nullptr) return false;
+    return next != nullptr && AdmitTo(lane, *next, spoken_for, lack);
+  }
+
+  // What the lane starts before it goes on with its next prefill, or null.
+  const WaitingEntry* AgedBeforePrefill(Lane* lane, const Lack& lack) const {
+    const bool lacks = lack.closed || lack.tenant.has_value() || !MayAdmit();
+    if (lacks || lane->next_prefill == lane->prefills.size()) return nullptr;
+    return NextAgedBefore(&lane->order, lane->prefills[lane->next_prefill]);
+  }
+
+  bool AdmitTo(Lane* lane, const WaitingEntry& next, int32_t spoken_for, Lack* lack) {
     const bool admits = plan_.preempt.empty();
     const bool slot = alive_ < s_.limits.max_sequences;
-    if (admits && slot && AdmitOne(*next, spoken_for)) {
+    if (admits && slot && AdmitOne(next, spoken_for)) {
       ++lane->admitted;
       return true;
     }
-    lack->closed = lack->tenant.has_value() || !runs || !slot || !admits;
+    lack->closed = lack->tenant.has_value() || !lane->runs() || !slot || !admits;
     if (!lack->tenant.has_value()) {
-      lack->tenant = tenant;
-      lack->waiting = next;
+      lack->tenant = next.tenant;
+      lack->waiting = &next;
       lack->slot = !slot;
     }
     return false;
@@ -507,6 +544,8 @@ class Planner {
   std::vector<int32_t> holders_;  // by index into s_.shared_runs: not preempted
   int32_t alive_;                 // running and not preempted, and admitted
   HashSet<uint64_t> claimed_;     // chunks that sequences admitted here will compute
+  AdmissionOrder order_;          // one tenant: of all that wait
+  bool some_lacks_ = false;       // one tenant: what the first that was not admitted needs
   StepPlan plan_;
 };
 

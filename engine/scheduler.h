@@ -20,9 +20,13 @@ struct SchedulerLimits {
   int32_t chunk_tokens = 64;
   Policy policy = Policy::kFcfs;
   // Under kFcfs, and no other policy: one whose prompt is mostly in use by running sequences may
-  // overtake others, so that those that share run together, where there are slots and chunks for
-  // all of them (with several tenants: for all that wait); nobody is overtaken once it has waited
-  // this many steps.
+  // overtake others, so that those that share run together, where there is PassingRoom for all of
+  // them (with several tenants: for all that wait). Nobody is overtaken once it has waited this
+  // many steps: from then on it also comes before what is left of younger prefills that run. So
+  //   delay of a prefill by those that pass it <= 5 / 4 * grouping_delay_steps,
+  // since each step until then delays it by a step at most, and from then on all that younger ones
+  // do before it is to decode, whose delay PassingRoom limits to the fourth. (Where all else is
+  // equal: how long answers are, and what other tenants get.)
   int32_t grouping_delay_steps = 32;
   // Under the other policies: whose request came this many steps ago comes before all whose did
   // not, oldest first, and under kPriority keeps its chunks before them. So it is admitted after at
@@ -48,11 +52,15 @@ struct RunningEntry {
   int32_t shared_run = -1;       // and into shared_runs: given back when all its holders are
   int64_t priority = 0;          // the best of its own and of those who wait for its chunks
   int32_t tenant = 0;            // into SchedulerSnapshot::tenants
+  // Under kFcfs: the oldest of turn_of() that waits for its chunks, if older than it. Its prefill
+  // comes as early as that one's would.
+  std::optional<SequenceId> older;
   // Of the tenants that wait for its chunks, the one served least, if less than its own: its
   // prefill has that one's turns, and counts as that one's.
   std::optional<int32_t> lender;
 
   int32_t turn_of() const { return lender.value_or(tenant); }
+  SequenceId age() const { return older.value_or(sequence); }
 };
 
 struct WaitingEntry {
@@ -74,6 +82,8 @@ struct WaitingEntry {
   int32_t ChunksToAdmit(int32_t chunk_tokens) const {
     return prefill_tokens / chunk_tokens + 1 - shared_tokens / chunk_tokens + idle_chunks;
   }
+  // That its prefill takes.
+  int32_t RowsToAdmit() const { return prefill_tokens - shared_tokens + replayed_tokens; }
 };
 
 // Where sequences of several tenants (API keys) wait or run: what each has had (FairShares).
@@ -109,7 +119,8 @@ auto FindEntry(List& list, SequenceId id) {
 //      chunk when none is free takes those of the least urgent, which is preempted: the youngest,
 //      under kPriority of those of the lowest priority. A sequence is never failed.
 //   2. What is left of the budget goes to running prefills, the oldest first (under kPriority: the
-//      best priority of its tenant in its place), cut as needed.
+//      best priority of its tenant in its place), cut as needed. Under kFcfs those that have waited
+//      for grouping_delay_steps are admitted before younger ones' rows, as in 3.
 //   3. What is left then admits waiting sequences in the policy's order, until one does not fit
 //      (no later one overtakes it): a slot, and chunks for its whole prefill, for the rest of the
 //      running prefills and a margin for the growth of those that decode. Of those that lack the

@@ -37,6 +37,7 @@ SchedulerSnapshot RandomSnapshot(std::mt19937* random, Policy policy, size_t num
   SchedulerSnapshot s = Snapshot(below(2) * below(2000));
   s.limits.policy = policy;
   s.limits.max_sequences = 1 + below(300);
+  s.limits.step_token_budget = 2048;
   s.limits.ageing_steps = s.limits.grouping_delay_steps = 100;
   s.step = 1000;
   int64_t since_step = s.step - 150;
@@ -111,7 +112,7 @@ TEST(AdmissionOrderTest, AllAreNamedOnceAndNoneIsPassedByWhoDoesNotShare) {
 // Those that share come first only among the first 256 that have not aged.
 TEST(AdmissionOrderTest, WhoSharesPassesNoMoreThanAWindow) {
   SchedulerSnapshot s = Snapshot(100'000);
-  s.limits.max_sequences = 10'000;
+  s.limits.max_sequences = s.limits.step_token_budget = 10'000;
   for (uint64_t id = 1; id <= 300; ++id) s.waiting.push_back(Waiting(id, 0, 1));
   s.waiting[255].shares_running = s.waiting[256].shares_running = true;
   const std::vector<uint64_t> named = Named(s);

@@ -458,6 +458,9 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
       b.exclusive_chunks -= chunks;
       s.shared_runs = {{.chunks = chunks, .holders = 2}};
     }
+    if (below(2) == 0) {  // all have passed those that wait
+      for (size_t i = 0; i < s.running.size(); ++i) s.running[i].sequence = Id(101 + i);
+    }
     for (int n = below(4); n > 0; --n) {
       s.waiting.push_back(Waiting(id++, any_tenant(), 1 + below(100)));
       WaitingEntry& entry = s.waiting.back();
@@ -485,7 +488,7 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
     std::set<uint64_t> computed;
     std::vector<SequenceId> seen = plan.preempt;
     for (const SequenceId victim : plan.preempt) {
-      const RunningEntry& entry = s.running[static_cast<size_t>(victim) - 1];
+      const RunningEntry& entry = *FindEntry(s.running, victim);
       free += entry.exclusive_chunks;
       if (entry.shared_run == 0 && --s.shared_runs[0].holders == 0) free += s.shared_runs[0].chunks;
     }
@@ -493,15 +496,15 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
       seen.push_back(work.sequence);
       rows += work.num_tokens;
       ASSERT_GT(work.num_tokens, 0);
-      const size_t index = static_cast<size_t>(work.sequence) - 1;
-      if (index < s.running.size()) {
-        const RunningEntry& entry = s.running[index];
+      const auto running = FindEntry(s.running, work.sequence);
+      if (running != s.running.end() && running->sequence == work.sequence) {
+        const RunningEntry& entry = *running;
         ASSERT_LE(work.num_tokens, entry.runnable_tokens);
         const int32_t end_chunk = (entry.next_token + work.num_tokens + 15) / 16;
         if (!entry.replays) free -= std::max(0, end_chunk - entry.reserved_tokens / 16);
         may_cut |= entry.reserved_tokens % 16 != 0;
       } else {
-        const WaitingEntry& entry = s.waiting[index - s.running.size()];
+        const WaitingEntry& entry = *FindEntry(s.waiting, work.sequence);
         ASSERT_FALSE(entry.held);
         if (entry.next_chunk_key != 0) {
           ASSERT_TRUE(computed.insert(entry.next_chunk_key).second) << plan.ToString();

@@ -22,6 +22,7 @@ struct Crowd {
   int32_t slots = 4;
   int32_t free_chunks = 100'000;
   std::optional<size_t> admitted = 4;
+  int64_t step = 0;
 };
 
 const Crowd kCrowds[] = {
@@ -50,6 +51,17 @@ const Crowd kCrowds[] = {
        entry->shares_running = number % 3 == 0;
      },
      nullptr},
+    // All have waited for long, and come before those that run; but nearly all are held.
+    {"OlderThanPrefills",
+     [](WaitingEntry* entry, int32_t number) {
+       entry->held = number < 9'996;
+       entry->producer = Id(20'001);
+     },
+     [](RunningEntry* entry, int32_t number) {
+       entry->sequence = Id(20'001 + static_cast<uint64_t>(number));
+       entry->decoding = false;
+     },
+     4, 100'000, 4, 5000},
     // Chunks are few: some give back what they have, in runs of eight that share.
     {"InSharedRuns", nullptr,
      [](RunningEntry* entry, int32_t number) {
@@ -76,6 +88,7 @@ TEST_P(TenThousandWaitTest, PlansInTime) {
                   .chunk_tokens = 64,
                   .policy = policy};
       s.free_chunks = crowd.free_chunks;
+      s.step = crowd.step;
       uint64_t id = 1;
       for (; id <= 256; ++id) {
         s.running.push_back(Decoding(id, 64 * 20, 80));
