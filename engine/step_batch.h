@@ -37,8 +37,9 @@ struct LogitsRow {
   std::optional<int32_t> top_logprobs;  // none = no log-probabilities at all
 };
 
-// One step, ready to run: tokens of all sequences that take part, concatenated. A row whose token
-// is `kFromPreviousStep` takes the id that the step launched before sampled for the same slot.
+// One step, ready to run: tokens of all sequences that take part, concatenated, those of the oldest
+// running ones first and those just admitted last. A row whose token is `kFromPreviousStep` takes
+// the id that the step launched before sampled for the same slot.
 struct StepBatch {
   static constexpr int32_t kFromPreviousStep = -1;
 

@@ -10,9 +10,11 @@
 namespace refrain::kvcache {
 
 // Who attends to which chunks (DESIGN 4.5): runs of chunks, in order of computation, each with the
-// slots that read all of it. No lengths, so it stays as it is while sequences grow inside their
-// last chunks. Key indexes count a sequence's own tokens from its start; the runs of one slot cover
-// [0, its length) without gap or overlap, ascending with the run's index.
+// slots that read all of it. These are a list, and stand depth-first: a run's slots are a stretch
+// of those of its parent, the run before it in their sequences, in the same order. No lengths, so
+// it stays as it is while sequences grow inside their last chunks. Key indexes count a sequence's
+// own tokens from its start; the runs of one slot cover [0, its length) without gap or overlap,
+// ascending with the run's index.
 
 struct PlanChunk {
   ChunkId chunk;

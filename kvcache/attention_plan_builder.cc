@@ -33,7 +33,7 @@ class Builder {
       if (part.size() == 1) {
         AddAlone(part[0], depth);
       } else {
-        AddGroup(part, AddShared(part, depth));
+        AddShared(part, depth);
       }
       begin = end;
     }
@@ -42,8 +42,8 @@ class Builder {
   AttentionPlan Take() { return std::move(plan_); }
 
  private:
-  // The run that all of `group` share from `depth` on. Returns its end.
-  size_t AddShared(std::span<const PlanSequence> group, size_t depth) {
+  // The run that all of `group` share from `depth` on, and all behind it.
+  void AddShared(std::span<PlanSequence> group, size_t depth) {
     const std::span<const PathEntry> path = group[0].path;
     const int32_t sharers = static_cast<int32_t>(group.size());
     const auto end = std::partition_point(
@@ -52,18 +52,22 @@ class Builder {
     const size_t common = static_cast<size_t>(end - path.begin());
     BeginRun();
     AddChunks(path.subspan(depth, common - depth));
+    const size_t slot_begin = plan_.slots.size();
+    plan_.slots.resize(slot_begin + group.size());
+    EndRun();
+    // Orders them, before they are written down: those that go on together stand together.
+    AddGroup(group, common);
     const int32_t capacity_end = path[common - 1].key_begin + chunk_tokens_;
-    for (const PlanSequence& sequence : group) {
-      PlanSlot slot{sequence.slot, path[depth].key_begin, std::nullopt};
+    for (size_t i = 0; i < group.size(); ++i) {
+      const std::span<const PathEntry> of = group[i].path;
+      PlanSlot& slot = plan_.slots[slot_begin + i];
+      slot = {group[i].slot, path[depth].key_begin, std::nullopt};
       // Not with the tree as it is: children begin behind full chunks only. It is for modules,
       // whose chunks may end part-full.
-      if (sequence.path.size() > common && sequence.path[common].key_begin != capacity_end) {
-        slot.key_end = sequence.path[common].key_begin;
+      if (of.size() > common && of[common].key_begin != capacity_end) {
+        slot.key_end = of[common].key_begin;
       }
-      plan_.slots.push_back(slot);
     }
-    EndRun();
-    return common;
   }
 
   // Everything of one sequence from `depth` on.

@@ -29,7 +29,7 @@ struct PlanSequence {
 };
 
 // The attention plan of the given sequences, which are all that hold nodes of `tree`; orders them
-// depth-first (DESIGN 4.4), sequences in such order already cost least.
+// depth-first (DESIGN 4.4), as they stand in the plan; sequences in such order already cost least.
 //
 // How far a group of sequences stays together is found without comparing their paths: they share a
 // node exactly when its `refs` is the size of the group, and refs fall along a path, so that a

@@ -206,7 +206,7 @@ class CacheManager {
   ChunkCache cache_;
   const std::unique_ptr<int32_t[], FreeMemory> positions_;  // zero pages until written
   std::unordered_map<SequenceId, Sequence> sequences_;
-  // Running sequences; as of the last plan those that share chunks stand together (DESIGN 4.4).
+  // Running sequences; as of the last plan in depth-first order (DESIGN 4.4).
   std::vector<SequenceId> order_;
   std::vector<bool> slot_taken_;   // [max_slots]
   std::vector<TokenId> full_ids_;  // scratch of ExtendTail

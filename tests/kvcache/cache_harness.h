@@ -12,6 +12,7 @@
 
 #include "kvcache/cache_manager.h"
 #include "tests/kvcache/cells.h"
+#include "tests/kvcache/plan_order.h"
 #include "tests/support/fake_chunk_mover.h"
 
 namespace refrain::testing {
@@ -111,7 +112,7 @@ struct CacheHarness {
   }
 
   // What a kernel would read for each running sequence, by the plan; nothing of another salt, and
-  // no chunk once for each of its holders.
+  // no chunk once for each of its holders; in depth-first order.
   void CheckReads() {
     const auto plan = cache->Plan();
     std::set<kvcache::ChunkId> planned;
@@ -120,6 +121,7 @@ struct CacheHarness {
           << "chunk " << static_cast<int32_t>(chunk.chunk) << " is in two places of the plan";
     }
     BringPositions(*plan);
+    ASSERT_NO_FATAL_FAILURE(CheckDepthFirst(*plan));
     std::map<kvcache::SlotId, Cells> read;
     std::map<kvcache::SlotId, uint64_t> owner;
     for (const auto& [id, cells] : expected) owner[cache->slot(kvcache::SequenceId{id})] = id;

@@ -15,6 +15,7 @@ using ::refrain::testing::CellsOf;
 using ::refrain::testing::FakeChunkMover;
 using ::refrain::testing::LetterHarness;
 using ::refrain::testing::SpanOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(CacheManagerTest, RefusesSizesThatCannotWork) {
@@ -55,6 +56,28 @@ TEST(CacheManagerTest, PlanChangesOnlyWithTheStructure) {
   EXPECT_NE(entered->generation, before->generation);
   h.Publish(1, 1);
   EXPECT_EQ(h.cache->Plan(), entered);
+}
+
+// Sequences 1 and 3 have a chunk in common, 2 and 4 another, and all of them the first: already in
+// the first plan those that share the second one stand together in the slots of the first.
+TEST(CacheManagerTest, TheFirstPlanOfInterleavedSequencesIsDepthFirst) {
+  LetterHarness h;
+  for (const auto& [id, text] :
+       {std::pair{1, "rootXXXXa"}, {2, "rootYYYYb"}, {3, "rootXXXXc"}, {4, "rootYYYYd"}}) {
+    h.Run(static_cast<uint64_t>(id), text);
+  }
+  const auto plan = h.cache->Plan();
+  std::vector<std::vector<int32_t>> slots;  // of each run
+  for (const PlanRun& run : plan->runs) {
+    slots.emplace_back();
+    for (int32_t s = run.slot_begin; s < run.slot_end; ++s) {
+      slots.back().push_back(static_cast<int32_t>(plan->slots[static_cast<size_t>(s)].slot));
+    }
+  }
+  EXPECT_THAT(
+      slots, ElementsAre(ElementsAre(0, 2, 1, 3), ElementsAre(0, 2), ElementsAre(0), ElementsAre(2),
+                         ElementsAre(1, 3), ElementsAre(1), ElementsAre(3)));
+  h.CheckAll();
 }
 
 TEST(CacheManagerTest, SlotsAreStableAndReused) {
