@@ -277,8 +277,9 @@ absl::StatusOr<int32_t> LocalEngine::DropPrefix(const Request& prompt) {
   if (!ids.ok()) return ids.status();
   const kvcache::TokenSpan tokens{.ids = *ids, .positions = {}};
   const kvcache::Namespace name_space = NamespaceOf(prompt);
-  absl::StatusOr<kvcache::IdleSweep> sweep = AskCache<kvcache::IdleSweep>(
-      [&](auto* cache) { return kvcache::IdleSweep(cache->EndsOf(name_space, tokens)); });
+  absl::StatusOr<kvcache::IdleSweep> sweep = AskCache<kvcache::IdleSweep>([&](auto* cache) {
+    return kvcache::IdleSweep(cache->tree(), cache->EndsOf(name_space, tokens));
+  });
   if (!sweep.ok()) return sweep.status();
   const absl::Status status = AskInSteps([&](auto* cache) { return sweep->EvictSome(cache); });
   if (!status.ok()) return status;

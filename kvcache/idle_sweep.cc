@@ -33,10 +33,12 @@ void IdleSweep::FindRoots(const PrefixTree& tree) {
 void IdleSweep::List(const PrefixTree& tree) {
   for (int32_t i = 0; i < pace_.listed; ++i) {
     if (!now_.empty()) {
-      if (!tree.node(now_.back()).children.empty()) parents_.push_back(now_.back());
+      const NodeId id = now_.back();
+      if (IsOwn(tree, id) && !tree.node(id).children.empty()) parents_.push_back(id);
       now_.pop_back();
     } else if (next_parent_ < parents_.size()) {
-      now_ = tree.node(parents_[next_parent_++]).children;
+      const NodeId parent = parents_[next_parent_++];
+      if (IsOwn(tree, parent)) now_ = tree.node(parent).children;
     } else {
       phase_ = Phase::kEvict;
       return;
@@ -45,12 +47,15 @@ void IdleSweep::List(const PrefixTree& tree) {
 }
 
 bool IdleSweep::Evict(CacheManager* cache) {
+  const PrefixTree& tree = cache->tree();
   for (int32_t i = 0; i < pace_.evicted; ++i) {
     if (!now_.empty()) {
-      if (cache->EvictIfIdle(now_.back())) ++evicted_chunks_;
+      const NodeId id = now_.back();
+      if (IsOwn(tree, id) && cache->EvictIfIdle(id)) ++evicted_chunks_;
       now_.pop_back();
     } else if (!parents_.empty()) {
-      now_ = cache->tree().node(parents_.back()).children;
+      const NodeId parent = parents_.back();
+      if (IsOwn(tree, parent)) now_ = tree.node(parent).children;
       parents_.pop_back();
     } else if (!first_.empty()) {
       now_ = std::exchange(first_, {});

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct SweepPace {
 // Evicts what nobody uses, in steps between which others may use the cache: a million chunks at
 // once take seconds.
 //
-//   IdleSweep sweep;  // or that of some nodes and what stands behind them
+//   IdleSweep sweep;  // of all, or that of some nodes and what stands behind them
 //   while (sweep.EvictSome(&cache)) {}
 //   int32_t evicted = sweep.evicted_chunks();
 //
@@ -31,16 +32,22 @@ struct SweepPace {
 //
 // What was unused at the first step and has not been used since is gone after the last. What is
 // used when its turn comes stays, and so does all before it; what others leave meanwhile goes or
-// stays. That goes for nodes, too, that were given the id of one that is gone.
+// stays. That goes for nodes, too, that were given the id of one that is gone: they may be
+// anybody's, and so a sweep of some nodes, which must take no others, leaves all that has come, or
+// has been cut, since it was made.
 //
 // Knows no thread: called where the cache may be changed. Cannot fail. May end after any step.
 class IdleSweep {
  public:
   explicit IdleSweep(const SweepPace& pace = {}) : pace_(pace) {}
-  // Of these nodes, none of which stands behind another, and all behind them; some may be roots,
-  // which go with the last one behind them.
-  explicit IdleSweep(std::vector<NodeId> nodes, const SweepPace& pace = {})
-      : pace_(pace), phase_(Phase::kList), first_(nodes), now_(std::move(nodes)) {}
+  // Of these nodes of `tree`, none of which stands behind another, and all behind them; some may be
+  // roots, which go with the last one behind them.
+  IdleSweep(const PrefixTree& tree, std::vector<NodeId> nodes, const SweepPace& pace = {})
+      : pace_(pace),
+        phase_(Phase::kList),
+        newest_stamp_(tree.last_stamp()),
+        first_(nodes),
+        now_(std::move(nodes)) {}
 
   // False when all is done.
   bool EvictSome(CacheManager* cache);
@@ -49,17 +56,22 @@ class IdleSweep {
  private:
   enum class Phase : uint8_t { kFindRoots, kList, kEvict };
 
+  // False of what may be anybody's, as it was given the id of a node that is gone.
+  bool IsOwn(const PrefixTree& tree, NodeId id) const {
+    return !newest_stamp_.has_value() || tree.node(id).made_stamp <= *newest_stamp_;
+  }
   void FindRoots(const PrefixTree& tree);
   void List(const PrefixTree& tree);
   bool Evict(CacheManager* cache);
 
   SweepPace pace_;
   Phase phase_ = Phase::kFindRoots;
-  int32_t next_id_ = 0;          // kFindRoots: to be looked at
-  std::vector<NodeId> first_;    // with these it begins, and with their eviction it ends
-  std::vector<NodeId> parents_;  // those behind which there are others
-  size_t next_parent_ = 0;       // kList: whose children come next
-  std::vector<NodeId> now_;      // to be listed or evicted before anything else, the last one first
+  std::optional<uint64_t> newest_stamp_;  // of the nodes that it may take; absent: it may take all
+  int32_t next_id_ = 0;                   // kFindRoots: to be looked at
+  std::vector<NodeId> first_;             // with these it begins, and with their eviction it ends
+  std::vector<NodeId> parents_;           // those behind which there are others
+  size_t next_parent_ = 0;                // kList: whose children come next
+  std::vector<NodeId> now_;  // to be listed or evicted before anything else, the last one first
   int32_t evicted_chunks_ = 0;
 };
 

@@ -129,6 +129,8 @@ class PrefixTree {
   uint64_t NodeStamp(NodeId id) const;
   // Changes then, and when the same tokens might be matched further. 0: no such node.
   uint64_t MatchStamp(const PrefixMatch& match) const;
+  // Whatever is made, cut or grows from now on gets a larger stamp.
+  uint64_t last_stamp() const { return last_stamp_; }
   // Changes whenever a root is added.
   uint64_t roots_stamp() const { return roots_stamp_; }
   // The child with exactly these `chunk_tokens` tokens. Positions are given.

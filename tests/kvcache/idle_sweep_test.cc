@@ -10,11 +10,14 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kvcache/cache_harness.h"
 #include "tests/support/cpu_time.h"
+#include "tests/support/evict_all.h"
 #include "tests/support/random_steps.h"
 #include "tests/support/slow_build.h"
 
@@ -60,10 +63,16 @@ class RandomSweeps {
     } else if (Below(4) != 0) {
       const int64_t before = h_.cache->stats().evicted_chunks_total;
       const int32_t swept_before = sweep_->evicted_chunks();
+      Stamps others = UnusedNodes(*h_.cache);
+      std::erase_if(others, [&](const auto& node) { return IsOfSweep(node.first); });
       const bool goes_on = sweep_->EvictSome(h_.cache.get());
       ASSERT_EQ(h_.cache->stats().evicted_chunks_total - before,
                 sweep_->evicted_chunks() - swept_before);
       ASSERT_LE(sweep_->evicted_chunks() - swept_before, pace_.evicted);
+      for (const auto& [id, stamp] : others) {
+        ASSERT_EQ(h_.cache->tree().NodeStamp(id), stamp)
+            << "node " << ToIndex(id) << " was another prompt's";
+      }
       if (!goes_on) End();
     }
     ASSERT_NO_FATAL_FAILURE(h_.CheckAll());
@@ -71,6 +80,7 @@ class RandomSweeps {
 
   int ended() const { return ended_; }
   int64_t gone() const { return gone_; }
+  int64_t gone_of_prompts() const { return gone_of_prompts_; }
   int64_t cached_at_ends() const { return cached_at_ends_; }  // since they were used meanwhile
 
  private:
@@ -91,6 +101,9 @@ class RandomSweeps {
     } else if (running > 0 && Below(3) > 0) {
       h_.Leave(std::next(h_.expected.begin(), static_cast<ptrdiff_t>(Below(running)))->first);
     }
+    // Its id is free for another's node.
+    const size_t num_ids = ToIndex(NodeId{h_.cache->tree().num_ids()});
+    if (num_ids > 0) h_.cache->EvictIfIdle(NodeId{static_cast<int32_t>(Below(num_ids))});
     if (Below(20) != 0) return;
     if (pinned_.empty()) {
       pinned_ = Text();
@@ -104,8 +117,31 @@ class RandomSweeps {
   void Begin() {
     const auto few = [this] { return static_cast<int32_t>(1 + Below(5)); };
     pace_ = {.ids = 10 * few(), .listed = 3 * few(), .evicted = few()};
-    sweep_.emplace(pace_);
+    prompt_.reset();
+    if (Below(2) == 0) prompt_.emplace(CellsOf(Text().substr(0, 1 + Below(6))), Salt());
+    if (prompt_.has_value()) {
+      const auto ends = h_.cache->EndsOf({"", prompt_->second}, SpanOf(prompt_->first).span());
+      sweep_.emplace(h_.cache->tree(), ends, pace_);
+    } else {
+      sweep_.emplace(pace_);
+    }
     to_go_ = UnusedNodes(*h_.cache);
+    std::erase_if(to_go_, [&](const auto& node) { return !IsOfSweep(node.first); });
+  }
+
+  // Whether the sweep is one of all, or the node ends its prompt or stands behind it.
+  bool IsOfSweep(NodeId id) const {
+    if (!prompt_.has_value()) return true;
+    const PrefixTree& tree = h_.cache->tree();
+    std::vector<TokenId> spelled;
+    for (; !tree.node(id).is_root(); id = tree.node(id).parent) {
+      const std::span<const TokenId> ids = tree.ids(id);
+      spelled.insert(spelled.begin(), ids.begin(), ids.end());
+    }
+    const auto prompt = SpanOf(prompt_->first);
+    return tree.roots().at(id).cache_salt == prompt_->second &&
+           spelled.size() >= prompt.ids.size() &&
+           std::equal(prompt.ids.begin(), prompt.ids.end(), spelled.begin());
   }
 
   void End() {
@@ -114,6 +150,7 @@ class RandomSweeps {
       ASSERT_NE(tree.NodeStamp(id), stamp) << "node " << ToIndex(id) << " was not used and stays";
     }
     ++ended_;
+    if (prompt_.has_value()) gone_of_prompts_ += sweep_->evicted_chunks();
     gone_ += sweep_->evicted_chunks();
     cached_at_ends_ += h_.cache->stats().cached_chunks;
     sweep_.reset();
@@ -126,18 +163,20 @@ class RandomSweeps {
   int32_t pinned_tokens_ = 0;
   SweepPace pace_;
   std::optional<IdleSweep> sweep_;
+  std::optional<std::pair<testing::Cells, std::string>> prompt_;  // and salt: of these only
   Stamps to_go_;  // unused when it began, and ever since
   int ended_ = 0;
-  int64_t gone_ = 0, cached_at_ends_ = 0;
+  int64_t gone_ = 0, gone_of_prompts_ = 0, cached_at_ends_ = 0;
 };
 
 // Requests come, go and are pinned between any two steps. What nobody has used since the first one
-// goes; what runs is read as before.
+// goes, of all or of one prompt, and of that no other's; what runs is read as before.
 TEST(IdleSweepTest, WhatIsUnusedAllTheWhileGoesWhateverHappensBetweenSteps) {
   RandomSweeps run(testing::RandomSeed(7));
   for (int i = 0; i < testing::RandomSteps(); ++i) ASSERT_NO_FATAL_FAILURE(run.Step());
   EXPECT_GT(run.ended(), 20);
   EXPECT_GT(run.gone(), 1000);
+  EXPECT_GT(run.gone_of_prompts(), 300);
   EXPECT_GT(run.cached_at_ends(), 1000);
 }
 
@@ -176,7 +215,7 @@ TEST(IdleSweepTest, OfAPromptsEndsItTakesThemAndWhatStandsBehindThem) {
   }
   const std::vector<NodeId> ends = h.cache->EndsOf({}, SpanOf(CellsOf("abcdef")).span());
   ASSERT_EQ(ends.size(), 2u);
-  IdleSweep sweep(ends);
+  IdleSweep sweep(h.cache->tree(), ends);
   while (sweep.EvictSome(h.cache.get())) {
   }
   EXPECT_EQ(sweep.evicted_chunks(), 4);
@@ -186,6 +225,36 @@ TEST(IdleSweepTest, OfAPromptsEndsItTakesThemAndWhatStandsBehindThem) {
   EXPECT_EQ(h.Match(CellsOf("other prompt")).num_tokens, 12);
   EXPECT_TRUE(h.cache->EndsOf({}, SpanOf(CellsOf("abcdef")).span()).empty()) << "cached in part";
   EXPECT_TRUE(h.cache->EndsOf({"", "salt"}, SpanOf(CellsOf("abcd")).span()).empty());
+}
+
+// While a prompt is dropped all that is idle is evicted, and another tenant's prompts get the ids
+// of those nodes: whenever that happens, they stay and are not counted.
+TEST(IdleSweepTest, OfAPromptItTakesNoNodesThatWereGivenItsIds) {
+  bool goes_on = true;
+  for (int steps = 0; goes_on; ++steps) {
+    LetterHarness h;
+    for (const char* text : {"abcdefghijkl", "abcdefghIJKL", "abcdefghijklmnop"}) {
+      h.Run(1, text);
+      h.Leave(1);
+    }
+    const std::vector<NodeId> ends = h.cache->EndsOf({}, SpanOf(CellsOf("abcdefgh")).span());
+    IdleSweep sweep(h.cache->tree(), ends, {.listed = 1, .evicted = 1});
+    for (int i = 0; i < steps; ++i) goes_on = sweep.EvictSome(h.cache.get());
+    const int32_t evicted = sweep.evicted_chunks();
+    testing::EvictAll(h.cache.get());
+    for (const char* text : {"other prompt", "other drafts", "other plans of mine"}) {
+      h.Run(1, text, "another's");
+      h.Leave(1);
+    }
+    // And one root: all ids are theirs.
+    ASSERT_EQ(h.cache->tree().num_ids(), h.cache->tree().num_nodes() + 1);
+    const int32_t cached = h.cache->stats().cached_chunks;
+    while (sweep.EvictSome(h.cache.get())) {
+    }
+    EXPECT_EQ(h.cache->stats().cached_chunks, cached) << "after " << steps << " steps";
+    EXPECT_EQ(sweep.evicted_chunks(), evicted) << "after " << steps << " steps";
+    h.CheckAll();
+  }
 }
 
 // --- time ---
