@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvcache/options.h"
 #include "tests/support/temporary_directory.h"
 #include "tools/cachesim/simulator.h"
 #include "tools/cachesim/trace.h"
@@ -190,6 +191,28 @@ TEST(Simulate, ReuseRateHitsNoLessThanLru) {
       of_reuse_rate += reuse_rate;
     }
     EXPECT_TRUE(!gains || of_reuse_rate > of_lru) << name << ": " << of_reuse_rate;
+  }
+}
+
+// The bounds on the default policy (docs/results/cachesim.md), on a whole trace and sessions that
+// are long enough: in the samples too little comes back before a quarter of the blocks is full.
+TEST(Simulate, TheDefaultReaches92PercentOfTheOracleInAQuarterAndIsNeverBelowLru) {
+  const std::string policy = kvcache::CacheOptions().eviction;
+  for (const char* name : {"mooncake_conversation.jsonl.gz", "agentic_short_sessions.jsonl.gz"}) {
+    const auto trace = ReadTrace(std::string(kData) + name, {});
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    ASSERT_GT(trace->requests.size(), 500u);
+    for (const int32_t percent : {1, 5, 25}) {
+      const SimulationOptions options{
+          .cache_blocks = static_cast<int32_t>(trace->distinct_tokens * percent / 100 /
+                                               trace->block_tokens)};
+      const int64_t hits = Simulate(*trace, policy, options)->hit_tokens;
+      EXPECT_GE(hits, Simulate(*trace, "lru", options)->hit_tokens)
+          << name << " at " << percent << " %";
+      if (percent != 25) continue;
+      const int64_t best = Simulate(*trace, kOracle, options)->hit_tokens;
+      EXPECT_GE(static_cast<double>(hits), 0.92 * static_cast<double>(best)) << name;
+    }
   }
 }
 
