@@ -101,9 +101,7 @@ class RandomSweeps {
     } else if (running > 0 && Below(3) > 0) {
       h_.Leave(std::next(h_.expected.begin(), static_cast<ptrdiff_t>(Below(running)))->first);
     }
-    // Its id is free for another's node.
-    const size_t num_ids = ToIndex(NodeId{h_.cache->tree().num_ids()});
-    if (num_ids > 0) h_.cache->EvictIfIdle(NodeId{static_cast<int32_t>(Below(num_ids))});
+    if (running < kSlots - 1 && Below(40) == 0) GiveIdsToOthers();
     if (Below(20) != 0) return;
     if (pinned_.empty()) {
       pinned_ = Text();
@@ -111,6 +109,15 @@ class RandomSweeps {
     } else {
       h_.cache->Unpin({}, SpanOf(CellsOf(pinned_)).span(), pinned_tokens_);
       pinned_.clear();
+    }
+  }
+
+  // As where the pool is full.
+  void GiveIdsToOthers() {
+    testing::EvictAll(h_.cache.get());
+    for (size_t prompts = Below(10); prompts > 0; --prompts) {
+      h_.Run(next_id_, Text(), Salt());
+      h_.Leave(next_id_++);
     }
   }
 
@@ -176,7 +183,7 @@ TEST(IdleSweepTest, WhatIsUnusedAllTheWhileGoesWhateverHappensBetweenSteps) {
   for (int i = 0; i < testing::RandomSteps(); ++i) ASSERT_NO_FATAL_FAILURE(run.Step());
   EXPECT_GT(run.ended(), 20);
   EXPECT_GT(run.gone(), 1000);
-  EXPECT_GT(run.gone_of_prompts(), 300);
+  EXPECT_GT(run.gone_of_prompts(), 200);
   EXPECT_GT(run.cached_at_ends(), 1000);
 }
 

@@ -204,8 +204,8 @@ TEST(Simulate, TheDefaultReaches92PercentOfTheOracleInAQuarterAndIsNeverBelowLru
     ASSERT_GT(trace->requests.size(), 500u);
     for (const int32_t percent : {1, 5, 25}) {
       const SimulationOptions options{
-          .cache_blocks = static_cast<int32_t>(trace->distinct_tokens * percent / 100 /
-                                               trace->block_tokens)};
+          .cache_blocks =
+              static_cast<int32_t>(trace->distinct_tokens * percent / 100 / trace->block_tokens)};
       const int64_t hits = Simulate(*trace, policy, options)->hit_tokens;
       EXPECT_GE(hits, Simulate(*trace, "lru", options)->hit_tokens)
           << name << " at " << percent << " %";
