@@ -407,17 +407,23 @@ TEST(EngineTest, PinnedPrefixesOutliveWhatIsDropped) {
 // Scenario: one request runs all the while.
 TEST(EngineTest, IdleCacheIsDroppedInPiecesBetweenWhichTheEngineGoesOn) {
   std::atomic<int> steps = 0;
+  std::atomic<bool> slow = false;
   Fixture f(1);
-  f.runner->before_step = [&](const StepBatch&) { ++steps; };
+  f.runner->before_step = [&](const StepBatch&) {
+    ++steps;
+    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
   for (const int32_t first : {2, 3, 4}) f.Wait(*f.engine->Submit(PromptOf(40, first)));
   const auto alone = f.Wait(*f.engine->Submit(TokenRequest({1, 2, 3}, 300))).choices.at(0).tokens;
   ASSERT_GT(*f.engine->DropIdleCache(), 9);
   for (const int32_t first : {2, 3, 4}) f.Wait(*f.engine->Submit(PromptOf(40, first)));
+  slow = true;  // else it may have ended before the drop begins
   const auto stream = f.engine->Submit(TokenRequest({1, 2, 3}, 300));
   ASSERT_TRUE((*stream)->WaitUntil(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
   const int steps_before = steps;
   const absl::StatusOr<int32_t> dropped = f.engine->DropIdleCache();
   const int steps_after = steps;
+  slow = false;
   EXPECT_EQ(f.Wait(*stream).choices.at(0).tokens, alone);
   EXPECT_EQ(*dropped, 9) << "three of each prompt that is idle";
   EXPECT_GT(steps_after, steps_before);
