@@ -88,10 +88,12 @@ def test_unique_tokens_are_whole_chunks_of_each_lineage(compare):
     unique = compare.kv_memory.unique_tokens
     shared = list(range(8))
     # Two chunks in common; then a chunk and one begun each.
-    assert unique([shared + [100], shared + [200]], 4, chunk=4) == 4 * (2 + 2 + 2)
+    assert unique([shared + [100], shared + [200]], 5, chunk=4) == 4 * (2 + 2 + 2)
     # What parts within a chunk has that chunk for itself; prompts that are alike share all but it.
-    assert unique([[1, 2, 3], [1, 2, 4]], 1, chunk=4) == 4 * 2
-    assert unique([shared, shared], 1, chunk=4) == 4 * (2 + 1 + 1)
+    assert unique([[1, 2, 3], [1, 2, 4]], 2, chunk=4) == 4 * 2
+    assert unique([shared, shared], 2, chunk=4) == 4 * (2 + 1 + 1)
+    # The last new token is not in the cache.
+    assert unique([shared, shared], 1, chunk=4) == 4 * 2
     # The same tokens behind another beginning are others.
     assert unique([[1] + shared, [2] + shared], 3, chunk=4) == 4 * (2 * 2 + 1 * 2)
     # As docs/results has it by hand: 2,048 shared, 64 of one's own, 64 new, in chunks of 64.
@@ -135,6 +137,14 @@ def test_a_look_that_fails_is_an_error(compare, server):
         with compare.kv_memory.Watch(server) as watch:
             while watch._thread.is_alive():
                 pass
+
+
+@pytest.mark.parametrize("page", [PAGE.replace(" 192", " 0"), PAGE.replace(" 192", " many")])
+def test_nothing_seen_is_an_error(compare, server, page):
+    server.pages[:] = [page]
+    with pytest.raises(compare.load.RequestError, match="KV memory"):
+        with compare.kv_memory.Watch(server) as watch:
+            watch._over.wait(0.01)
 
 
 def test_waves_of_our_own_tell_their_kv_memory(compare, server, monkeypatch):

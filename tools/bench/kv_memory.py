@@ -42,9 +42,9 @@ def tokens_of(server: servers.Server, prompt: str) -> list[int]:
 
 def unique_tokens(prompts: list[list[int]], new_tokens: int, chunk: int) -> int:
     """Of lineages (a prompt and its new tokens), each rounded up to its chunk: a whole chunk of
-    prompts that begin alike counts once."""
+    prompts that begin alike counts once. The last new token has no keys and values yet."""
     of_prompts = {tuple(ids[:end]) for ids in prompts for end in range(chunk, len(ids) + 1, chunk)}
-    behind = sum(-(-(len(ids) + new_tokens) // chunk) - len(ids) // chunk for ids in prompts)
+    behind = sum(-(-(len(ids) + new_tokens - 1) // chunk) - len(ids) // chunk for ids in prompts)
     return chunk * (len(of_prompts) + behind)
 
 
@@ -55,7 +55,8 @@ class Watch:
             ...
         watch.most_tokens
 
-    It looks from a thread of its own. A look that failed ends the block with RequestError.
+    It looks from a thread of its own. A look that failed ends the block with RequestError, and so
+    does a block in which no look found a chunk in use: it was over before one could.
     """
 
     def __init__(self, server: servers.Server):
@@ -72,13 +73,14 @@ class Watch:
     def __exit__(self, kind, _error, _traceback) -> None:
         self._over.set()
         self._thread.join()
-        if kind is None and self._error is not None:
-            raise load.RequestError(f"{self._server.name}: KV memory: {self._error}")
+        error = self._error or ("no chunk was seen in use" if self.most_tokens <= 0 else None)
+        if kind is None and error is not None:
+            raise load.RequestError(f"{self._server.name}: KV memory: {error}")
 
     def _look(self) -> None:
         try:
             while not self._over.wait(INTERVAL_S):
                 self.most_tokens = max(self.most_tokens, _value(
                     self._server, _page(self._server), "refrain_kv_physical_tokens"))
-        except (OSError, http.client.HTTPException, load.RequestError) as error:
+        except (OSError, ValueError, http.client.HTTPException, load.RequestError) as error:
             self._error = error

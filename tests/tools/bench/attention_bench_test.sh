@@ -32,7 +32,7 @@ for row, other in zip(of_json, of_csv):
         assert row["by_two_phase"] == row["by_two_phase_allowed"] == 1
     elif row["shared_tokens"] == 256:
         allowed = row["by_two_phase_allowed"]
-        assert allowed == 1 if row["method"] == "paged_shared" else allowed > 2, row
+        assert allowed == 1 if row["method"] == "paged_shared" else allowed >= 1, row
 PYTHON
 
 # 0.1 GB have room for the methods with chunks of each sequence's own up to a batch of 16.
