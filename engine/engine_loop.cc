@@ -286,8 +286,10 @@ bool EngineLoop::LaunchNext() {
     return false;
   }
   for (const SequenceId id : plan.preempt) Preempt(sequences_.at(id).get());
+  bool found_held = false;
   for (const SequenceId id : plan.admit) {
     if (!Admit(sequences_.at(id))) return false;
+    found_held |= pending_.held(id);
   }
   // Those that wait would do so until other requests end.
   if (beams_run_) ParkDeliveredBeams(/*only_for_siblings=*/true);
@@ -313,9 +315,12 @@ bool EngineLoop::LaunchNext() {
   }
   TellShares();
   if (builder_.empty()) {
-    // What the cache gave may differ from what was planned with; the next plan sees it.
+    // What the cache gave may differ from what was planned with; the next plan sees it. One that
+    // has turned out to be held is planned with no more: whoever it waits for has its rows then.
     constexpr int kMostFruitlessPlans = 2;
-    if (in_flight_.empty() && ++fruitless_plans_ >= kMostFruitlessPlans) BreakDeadlock();
+    if (in_flight_.empty() && !found_held && ++fruitless_plans_ >= kMostFruitlessPlans) {
+      BreakDeadlock();
+    }
     return false;
   }
   fruitless_plans_ = 0;

@@ -249,6 +249,13 @@ void EngineLoop::InheritTurns() {
 void EngineLoop::InheritAges() {
   for (RunningEntry& entry : snapshot_.running) entry.older.reset();
   if (pending_.held_count() == 0) return;
+  // As a rule all that wait are younger, of whom there may be thousands.
+  const SequenceId oldest = snapshot_.waiting.front().sequence;
+  if (std::ranges::all_of(snapshot_.running, [oldest](const RunningEntry& entry) {
+        return entry.sequence < oldest;
+      })) {
+    return;
+  }
   ForEachHeld(&snapshot_, [](const WaitingEntry& waiting, RunningEntry* producer) {
     if (waiting.tenant == producer->turn_of() && waiting.sequence < producer->age()) {
       producer->older = waiting.sequence;

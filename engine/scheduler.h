@@ -26,7 +26,9 @@ struct SchedulerLimits {
   //   delay of a prefill by those that pass it <= 5 / 4 * grouping_delay_steps,
   // since each step until then delays it by a step at most, and from then on all that younger ones
   // do before it is to decode, whose delay PassingRoom limits to the fourth. (Where all else is
-  // equal: how long answers are, and what other tenants get.)
+  // equal: how long answers are, and what other tenants get. And of rows alone: slots and chunks
+  // are kept for whoever is passed, but not while it is held, nor for growth beyond these steps,
+  // nor from the other beams of who passes.)
   int32_t grouping_delay_steps = 32;
   // Under the other policies: whose request came this many steps ago comes before all whose did
   // not, oldest first, and under kPriority keeps its chunks before them. So it is admitted after at
