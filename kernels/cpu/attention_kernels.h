@@ -121,6 +121,8 @@ AttentionKernels Avx2AttentionKernels();
 AttentionKernels Avx512AttentionKernels();
 // Those of kAvx512 but of many rows over K and V in f16 and bf16.
 AttentionKernels Avx512VnniAttentionKernels();
+// Their segment, bit for bit, on a processor that has AVX-512 FP16 as well.
+void Avx512VnniFp16Segment(const SegmentArgs& args);
 AttentionKernels Avx512Bf16AttentionKernels();  // those of kAvx512Vnni but over K and V in bf16
 AttentionKernels AmxAttentionKernels();         // and AMX tiles where rows are many
 

@@ -83,8 +83,8 @@ class WordOperands {
                      float (&scales)[kMostHeadDim]) {
     const int begin = range.begin - tile, end = range.end - tile;
     return a.type == KvElementType::kF16
-               ? PackValues(a, RowsOf<F16Values>(a, tile, range), begin, end, scales)
-               : PackValues(a, RowsOf<Bf16Values>(a, tile, range), begin, end, scales);
+               ? PackValues(a, RowsOf<F16Values>(a, tile, range), begin, end, 0, scales)
+               : PackValues(a, RowsOf<Bf16Values>(a, tile, range), begin, end, 0, scales);
   }
 
   // o += weight(key) V of the tile's keys of `range` that the row sees, one by one.
@@ -96,7 +96,7 @@ class WordOperands {
         : AddRows(a, RowsOf<Bf16Values>(a, tile, range), tile, range, row, weight);
   }
 
- private:
+ protected:
   alignas(64) static constexpr uint32_t kZeros[kMostHeadDim] = {};
 
   template <class Loader>
@@ -145,11 +145,11 @@ class WordOperands {
   }
 
   template <class Rows>
-  static bool PackValues(const SegmentArgs& a, const Rows& rows, int begin, int end,
+  static bool PackValues(const SegmentArgs& a, const Rows& rows, int begin, int end, int i,
                          float* scales) {
     auto* const out = reinterpret_cast<uint32_t*>(a.v_tile);
     __mmask16 not_finite = 0;
-    for (int i = 0; i < a.head_dim; i += 16) {
+    for (; i < a.head_dim; i += 16) {
       const WordScales by(UnitExponent(rows.Greatest(begin, end, i), kValueBits));
       _mm512_storeu_ps(scales + i, by.down);
       constexpr int kNaNOrInfinity = 0x99;

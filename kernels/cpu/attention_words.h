@@ -26,9 +26,10 @@
 //     // sums[l] + x[2l] w[2l] + x[2l + 1] w[2l + 1] of signed words
 //     static __m512i Dot(__m512i sums, __m512i x, __m512i w);
 //   };
+// Operands is WordOperands, or what makes the same of K and V with other instructions.
 namespace refrain::kernels::cpu {
 
-template <class I>
+template <class I, class Operands = WordOperands>
 class AttentionWords {
  public:
   // The scales hang on what else is in a tile, and few rows do not pay for making words.
@@ -64,7 +65,7 @@ class AttentionWords {
     float key_scales[kTileKeys + 16] = {};
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       if (outside) return FillUnseen(a, tile);
-      WordOperands::Keys(a, tile, range, key_scales);
+      Operands::Keys(a, tile, range, key_scales);
       TileAhead ahead(a, range, &KeyPiece::k, a.pieces->v,
                       int64_t{DivideUp(a.num_rows, R)} * steps);
       ForRowBlocks(a.num_rows, R, [&](int row, int rows) {
@@ -102,7 +103,7 @@ class AttentionWords {
     }
     ForTiles(a, [&](int32_t tile, TileRange range, bool outside) {
       if (outside || tile < exact) return;  // all weights are 0, or it has been done
-      if (!WordOperands::Values(a, tile, range, column_scales)) {
+      if (!Operands::Values(a, tile, range, column_scales)) {
         if (first) ClearOutput(a);
         first = false;
         for (int row = 0; row < a.num_rows; ++row) {

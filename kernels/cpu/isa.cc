@@ -102,6 +102,12 @@ bool HasVexVnni() {
   return has;
 }
 
+bool HasAvx512Fp16() {
+  constexpr int kFp16 = 23;  // leaf 7, edx
+  static const bool has = DetectIsa() >= Isa::kAvx512 && Bit(Cpuid(7, 0).d, kFp16);
+  return has;
+}
+
 Processor ThisProcessor() { return {DetectIsa(), Vendor(), Family()}; }
 
 CacheLevel NearestFastCache(const Processor& processor) {

@@ -42,6 +42,10 @@ Isa DetectIsa();
 // Whether VPDPBUSD may be encoded as AVX-VNNI has it.
 bool HasVexVnni();
 
+// Whether AVX-512's instructions on f16 may be used (Sapphire Rapids): a level of its own would
+// have nothing but them, and what they make is the same.
+bool HasAvx512Fp16();
+
 // What "auto" looks at.
 struct Processor {
   Isa best = Isa::kPortable;  // level that it and the operating system can run

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <random>
@@ -160,12 +161,22 @@ void AttentionScenario::PoisonQueries() {
 }
 
 void AttentionScenario::PoisonKeys() {
+  ForMiddleKeys([&](int32_t chunk, int32_t token) { pool_.MakeNotFinite(chunk, token); });
+}
+
+void AttentionScenario::MakeKeysInfinite() {
+  ForMiddleKeys([&](int32_t chunk, int32_t token) {
+    pool_.SetKey(chunk, token, std::numeric_limits<float>::infinity());
+  });
+}
+
+void AttentionScenario::ForMiddleKeys(const std::function<void(int32_t, int32_t)>& fn) {
   for (size_t slot = 0; slot < steps_.size(); ++slot) {
     const SlotStep& step = steps_[slot];
     if (step.num_rows == 0) continue;
     const int32_t key = step.key_end - 1 - step.num_rows / 2;
     const auto [chunk, token] = PlaceOfKey(static_cast<int>(slot), key);
-    pool_.MakeNotFinite(chunk, token);
+    fn(chunk, token);
   }
 }
 

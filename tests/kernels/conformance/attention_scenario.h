@@ -2,6 +2,7 @@
 #define REFRAIN_TESTS_KERNELS_CONFORMANCE_ATTENTION_SCENARIO_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,8 @@ class AttentionScenario {
   // Makes the key of each slot's middle row what RopeAppend stores where a value is no finite
   // number: rows that see it are to be NaN, the others as they are without. Call after Finish.
   void PoisonKeys();
+  // Makes it infinite, which RopeAppend stores nowhere.
+  void MakeKeysInfinite();
 
   // Gives each slot the largest SlotStep::key_begin that leaves out no key in a row's window, as
   // the engine does; returns how many slots leave something out. Call after Finish, with a window.
@@ -86,6 +89,8 @@ class AttentionScenario {
     std::vector<RunSlot> slots;
   };
 
+  // Calls fn(chunk, token) for the key of each slot's middle row.
+  void ForMiddleKeys(const std::function<void(int32_t, int32_t)>& fn);
   // The chunk and the token in it.
   std::pair<int32_t, int32_t> PlaceOfKey(int slot, int32_t key) const;
   int32_t PositionOfKey(int slot, int32_t key) const;

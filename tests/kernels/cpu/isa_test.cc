@@ -39,6 +39,8 @@ TEST(IsaTest, DetectsWhatTheKernelShows) {
   if (isa >= Isa::kAvx512Vnni) {
     EXPECT_EQ(isa >= Isa::kAvx512Bf16, KernelShows("avx512_bf16"));
   }
+  EXPECT_TRUE(HasAvx512Fp16() || !KernelShows("avx512_fp16"));  // nor does it this before 5.11
+  EXPECT_TRUE(!HasAvx512Fp16() || isa >= Isa::kAvx512);
   if (isa == Isa::kAmx) {
     EXPECT_TRUE(KernelShows("amx_tile"));
   }
