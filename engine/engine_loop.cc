@@ -315,10 +315,12 @@ bool EngineLoop::LaunchNext() {
   }
   TellShares();
   if (builder_.empty()) {
-    // What the cache gave may differ from what was planned with; the next plan sees it. One that
-    // has turned out to be held is planned with no more: whoever it waits for has its rows then.
+    // What the cache gave may differ from what was planned with; the next plan sees it, and what
+    // those have left that were preempted. One that has turned out to be held is planned with no
+    // more: whoever it waits for has its rows then.
     constexpr int kMostFruitlessPlans = 2;
-    if (in_flight_.empty() && !found_held && ++fruitless_plans_ >= kMostFruitlessPlans) {
+    const bool changed = found_held || !plan.preempt.empty();
+    if (in_flight_.empty() && !changed && ++fruitless_plans_ >= kMostFruitlessPlans) {
       BreakDeadlock();
     }
     return false;

@@ -208,10 +208,13 @@ class Planner {
     return next;
   }
 
-  // Half-done prefills that hold all chunks between them: the first goes on.
+  // Half-done prefills that hold all chunks between them: the first goes on. Under kFcfs the one
+  // that came first, whatever it lends: Victim takes those that came last.
   void GoOnWithFirstPrefill() {
     if (budget_tokens_ <= 0) return;
-    for (const size_t i : PrefillOrder()) {
+    std::vector<size_t> order = PrefillOrder();
+    if (s_.limits.policy == Policy::kFcfs) std::ranges::sort(order);
+    for (const size_t i : order) {
       if (running_[i].preempted) continue;
       if (MakeRoom(i, 1)) Give(i, 1);
       return;

@@ -158,8 +158,8 @@ TEST(EngineLoopPassingTest, ThoseThatWereHeldPassWithinTheStatedDelay) {
   EXPECT_LE(delay, kDelaySteps);
 }
 
-// As from a snapshot that is some plans old: all rows go to one that turns out to wait for what the
-// only running one computes, time and again. That is no deadlock, and nobody fails for it.
+// By a planner that does not heed `held`, as Plan does not where that is not known yet: all rows go
+// to one that waits for what the only running one computes. That is no deadlock, and nobody fails.
 TEST(EngineLoopPassingTest, APlanForOneThatTurnsOutToBeHeldFailsNobody) {
   int old_plans = 0;
   LoopHarness harness({.num_chunks = 100,
@@ -178,6 +178,7 @@ TEST(EngineLoopPassingTest, APlanForOneThatTurnsOutToBeHeldFailsNobody) {
   const auto second = harness.Submit(TokenRequest(Prompt(200, 1), 3));
   harness.RunUntilIdle();
   EXPECT_EQ(old_plans, 5);
+  EXPECT_EQ(harness.loop.stats().preemptions_total, 0);
   for (const auto& stream : {first, second}) EXPECT_TRUE(harness.Read(stream).status.ok());
   harness.CheckIdle();
 }
@@ -198,6 +199,31 @@ TEST(EngineLoopPassingTest, WhoWasHeldWaitsForNoYoungerPromptBeyondTheStatedDela
     EXPECT_LE(h.planner.started(held),
               std::max<int64_t>(h.planner.held_until(held), kDelaySteps) + 2);
   }
+}
+
+// Two plans, one after the other, each of which takes one away and gives nobody rows: whoever is
+// left has what those had.
+TEST(EngineLoopPassingTest, PlansThatOnlyPreemptFailNobody) {
+  int takes_away = 0;
+  LoopHarness harness({.num_chunks = 100,
+                       .max_sequences = 4,
+                       .step_token_budget = kBudget,
+                       .planner = [&](const SchedulerSnapshot& snapshot) {
+                         if (takes_away == 0) return Plan(snapshot);
+                         --takes_away;
+                         const SequenceId id = snapshot.running.back().sequence;
+                         return StepPlan{.preempt = {id}, .admit = {}, .work = {}};
+                       }});
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int32_t first = 1; first <= 3; ++first) {
+    streams.push_back(harness.Submit(TokenRequest(Prompt(5, first), 40)));
+  }
+  harness.loop.Turn();
+  takes_away = 2;
+  harness.RunUntilIdle();
+  EXPECT_EQ(harness.loop.stats().preemptions_total, 2);
+  for (const auto& stream : streams) EXPECT_TRUE(harness.Read(stream).status.ok());
+  harness.CheckIdle();
 }
 
 // One passes an older one, and computes what that one shares with it. A third, of an age between

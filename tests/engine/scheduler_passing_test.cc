@@ -74,6 +74,15 @@ TEST(SchedulerPassingTest, APrefillIsAsOldAsWhoWaitsForIt) {
 }
 
 // The rows are those of its tenant's turn.
+// Nothing is free, and two half-done ones are left: the one that came first goes on, with what the
+// other had. It would be the other's turn, but that is the one to give way.
+TEST(SchedulerPassingTest, WhoGivesWayIsNotTheOneThatGoesOn) {
+  SchedulerSnapshot s = Snapshot(0);
+  s.running = {Prefilling(5, 32, 100, 2), Prefilling(9, 32, 100, 2)};
+  s.running[1].older = Id(3);
+  EXPECT_EQ(Plan(s).ToString(), "preempt [9] admit [] work [5:1]");
+}
+
 TEST(SchedulerPassingTest, WithinATenantsTurnTheSameHolds) {
   SchedulerSnapshot s = OneIsPassed(31);
   s.tenants = {{.served = 8'000'000}, {}};
