@@ -61,7 +61,7 @@ inline WaitingEntry Waiting(uint64_t id, int32_t tenant, int32_t prefill_tokens)
 }
 
 // This thread's time for a plan, the median of 21, in microseconds. What others on the machine do
-// to its caches and its clock counts, too: the least of 20 such medians, with rests that outlast a
+// to its caches and its clock counts, too: the least of 60 such medians, with rests that outlast a
 // busy spell, or the first below 200. `check` sees every plan.
 template <typename Check>
 double PlanMicroseconds(const SchedulerSnapshot& snapshot, Check check) {
@@ -71,7 +71,7 @@ double PlanMicroseconds(const SchedulerSnapshot& snapshot, Check check) {
     return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
   };
   double least_us = 1e9;
-  for (int series = 0; series < 20 && least_us >= 200; ++series) {
+  for (int series = 0; series < 60 && least_us >= 200; ++series) {
     if (series > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     std::array<double, 21> times_us;
     for (double& time_us : times_us) {
