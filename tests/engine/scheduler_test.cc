@@ -478,6 +478,13 @@ TEST(SchedulerTest, RandomPlansKeepTheLimits) {
           below(std::clamp((entry.shared_tokens + 15) / 16 + 1, 1, std::max(1, s.free_chunks)));
       entry.replayed_tokens = below(2) * below(entry.shared_tokens + 1);
     }
+    for (const WaitingEntry& entry : s.waiting) {
+      if (!entry.held || s.running.empty() || s.limits.policy != Policy::kFcfs) continue;
+      RunningEntry& producer =
+          s.running[static_cast<size_t>(below(static_cast<int32_t>(s.running.size())))];
+      if (entry.tenant != producer.turn_of() || entry.sequence > producer.age()) continue;
+      producer.older = entry.sequence;
+    }
     const StepPlan plan = Plan(s);
     if (!plan.preempt.empty()) {
       ASSERT_TRUE(plan.admit.empty());
