@@ -49,7 +49,9 @@ absl::Status ChunkMove::LayerWritten(int layer, Stream& compute) {
   if (state_ == State::kFailed) return status_;
   assert(!load_ && layer == layers_begun_);
   absl::Status status = mover_->Follow(*mover_->save_stream_, compute);
-  if (status.ok()) status = MoveLayer(layer);
+  if (status.ok()) return MoveLayer(layer);
+  // A layer that cannot follow what wrote it comes never.
+  Fail(status);
   return status;
 }
 

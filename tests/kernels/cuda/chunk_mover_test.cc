@@ -288,6 +288,24 @@ TEST_F(ChunkMoverTest, ALayerWithoutAnEventEndsTheSave) {
   EXPECT_TRUE((*save)->failed(0));
 }
 
+TEST_F(ChunkMoverTest, ALayerThatCannotFollowWhatWroteItEndsTheSave) {
+  for (const auto& [call, index] : {std::pair("Record", 2), std::pair("WaitFor", 1)}) {
+    SCOPED_TRACE(call);
+    emulated::EmulatedOptions options;
+    options.failing_call = call;
+    options.failing_call_index = index;  // layer 0 has been written
+    Start(options);
+    auto save = mover_->SaveLayerByLayer(Places({0}));
+    ASSERT_TRUE(save.ok());
+    ASSERT_TRUE((*save)->LayerWritten(0, *compute_).ok());
+    EXPECT_FALSE((*save)->LayerWritten(1, *compute_).ok());
+    EXPECT_FALSE((*save)->LayerWritten(2, *compute_).ok());
+    EXPECT_EQ((*save)->Poll(), ChunkMove::State::kFailed);
+    EXPECT_FALSE((*save)->status().ok());
+    EXPECT_TRUE((*save)->failed(0));
+  }
+}
+
 TEST_F(ChunkMoverTest, TheBytesAreTheCallersOnceTheMoveIsGone) {
   Start();
   {
