@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 
+#include "engine/backend_factory.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -70,6 +71,26 @@ TEST(CreateEngineTest, TheCacheEvictsAndTheModelAttendsAsTheOptionsSay) {
   const auto parts = Load(directory.path(), options);
   ASSERT_TRUE(parts.ok()) << parts.status();
   EXPECT_THAT(parts->model.description, HasSubstr(", paged attention"));
+}
+
+// The daemon logs it: nobody could tell otherwise why a server is slow.
+TEST(CreateEngineTest, SaysWhyTheCpuIsUsedWhereAGpuWasWanted) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(refrain::testing::WriteTinyFolder({}, directory.path()).ok());
+  EngineOptions options;
+  options.model.path = directory.path();
+  options.backend = {.kind = "auto", .threads = 1};
+  options.kv_cache.memory_bytes = 4 << 20;
+  const CudaMaker no_card = [](const BackendOptions&) {
+    return absl::FailedPreconditionError("no CUDA device: the driver is old");
+  };
+  const auto parts = MakeEngineParts(options, [&](const BackendOptions& wanted) {
+    return ChooseBackend(wanted, /*build_has_cuda=*/true, no_card);
+  });
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  EXPECT_THAT(parts->model.description, HasSubstr("; cpu "));
+  EXPECT_THAT(parts->model.warning,
+              HasSubstr("CUDA is not used: no CUDA device: the driver is old"));
 }
 
 // What metrics make bytes of chunks with: K and V, two layers, two heads of 64.
