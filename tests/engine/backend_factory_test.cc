@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "engine/cuda_maker.h"
 #include "tests/support/cuda_cases.h"
 #include "tests/support/forwarding_backend.h"
 
@@ -72,6 +75,16 @@ TEST(BackendFactoryTest, CudaByNameDoesNotFallBack) {
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(chosen.status().message(), HasSubstr("backend.kind is \"cuda\""));
   EXPECT_THAT(chosen.status().message(), HasSubstr("no CUDA device"));
+}
+
+TEST(BackendFactoryTest, CudaByNameSaysWhatABuildWithoutItLacks) {
+  if (BuildHasCuda()) GTEST_SKIP() << "built with --config=cuda";
+  const absl::Status status = ChooseBackend({.kind = "cuda"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      std::string(status.message()),
+      "backend.kind is \"cuda\", backend.device is 0: this build has no CUDA back end (it was "
+      "not built with --config=cuda)");
 }
 
 // Seven of one: a mistake to be told, whatever the kind.
