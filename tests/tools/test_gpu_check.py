@@ -5,168 +5,18 @@ import json
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import time
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-STORY = 'Once upon a time, "Lily" found\na ball. ' * 10
-
-GPU = "echo name=Card\necho driver=13.0\necho capability=9.0\necho memory_mib=1\n"
-NO_GPU = "echo no CUDA driver; exit 3\n"
-
-
-def gtest(**cases):
-    """A test program: what its cases of Suite print and do; one that says false fails."""
-    bodies = "".join(f"    {name}) {body or 'true'} ;;\n" for name, body in cases.items())
-    names = " ".join(cases)
-    return f"""
-wanted="{names}" failed=0 first=
-case "$*" in *--gtest_list_tests*)
-  echo 'Running main() from gtest_main.cc'
-  [[ -z $wanted ]] || {{ echo 'Suite.'; printf '  %s  # a value\\n' $wanted; }}
-  exit 0 ;;
-esac
-for word in "$@"; do
-  [[ $word != --gtest_flagfile=* ]] || wanted=$(tr : ' ' < "${{word#*=}}")
-done
-for name in ${{wanted#*=}}; do
-  name=${{name#Suite.}}
-  echo "[ RUN      ] Suite.$name"
-  if ((failed)) && [[ $* == *--gtest_fail_fast* ]]; then
-    echo "[  SKIPPED ] Suite.$name (0 ms)"
-    continue
-  fi
-  case $name in
-{bodies}  esac
-  status=$?
-  if ((status == 7)); then
-    echo "[  SKIPPED ] Suite.$name (1 ms)"
-  elif ((status == 0)); then
-    echo "[       OK ] Suite.$name (1 ms)"
-  else
-    echo "[  FAILED  ] Suite.$name, where GetParam() = 3 (1 ms)"
-    failed=1 first=${{first:-$name}}
-  fi
-done
-if ((failed)); then
-  echo '[  FAILED  ] 1 test, listed below:'
-  echo "[  FAILED  ] Suite.$first, where GetParam() = 3"
-  exit 1
-fi
-"""
-
-
-PASSES = gtest(First="", Second="")
-FAILS = gtest(First="", Second="echo 'x.cc:3: Failure'; echo 'off by 2'; false", Third="")
-BENCH = ('while (($#)); do case $1 in --json) echo "{\\"rows\\": [1]}" > "$2" ;;'
-         ' --markdown) echo "| row |" > "$2" ;; esac; shift; done\n')
-
-# A daemon that answers every completion with the story, as its arguments in the file say.
-DAEMON = '''#!/usr/bin/env python3
-import http.server, json, pathlib, signal, sys, threading
-behaviour = BEHAVIOUR
-stuck = threading.Event()
-class Handler(http.server.BaseHTTPRequestHandler):
-    answers = 0
-    def do_GET(self): self.reply(self.metrics() if self.path == "/metrics" else b"ok")
-    def metrics(self):
-        idle, steps = (Handler.answers * per_answer for per_answer in behaviour["seconds"])
-        return (f"# TYPE refrain_device_idle_seconds_total counter\\n"
-                f"refrain_device_idle_seconds_total {idle:g}\\n"
-                f"refrain_device_unrecorded_steps_total {Handler.answers}\\n"
-                f"refrain_device_step_seconds_total {steps:g}\\n").encode()
-    def do_POST(self):
-        Handler.answers += 1
-        if Handler.answers > behaviour["answers"]: stuck.wait()
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        count = request["max_tokens"]
-        text = behaviour["text"][:3 * count]
-        logprobs = self.logprobs(request, count) if "logprobs" in request else None
-        self.reply(json.dumps({"choices": [{"text": " " + text, "logprobs": logprobs}],
-                               "usage": {"completion_tokens": min(count, behaviour["most"])}},
-                              separators=(",", ":")).encode())
-    def logprobs(self, request, count):
-        own = sum(request["prompt"].encode()) * 100
-        tokens = [[f"token_id:{own + i}", -0.5] for i in range(count)]
-        tops = [{token: value, "token_id:1": -0.75, "token_id:2": -2.0} for token, value in tokens]
-        if request["cache_salt"] == "together":
-            for i, token, value in behaviour["together"]: tokens[i] = [token or tokens[i][0], value]
-        return {"tokens": [token for token, _ in tokens], "token_logprobs": [v for _, v in tokens],
-                "top_logprobs": tops, "text_offset": [0] * count}
-    def reply(self, body):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *_): pass
-Handler.protocol_version = "HTTP/1.1"
-http.server.ThreadingHTTPServer.request_queue_size = 128
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-print(f"info listening http=127.0.0.1:{server.server_port}", flush=True)
-print(f'info ready model=m description="tensors; {behaviour["backend"]} x, 1 MiB"', flush=True)
-signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
-server.serve_forever()
-'''
-
-
-class Pack:
-    """A pack of programs of a line each."""
-
-    def __init__(self, folder, mode="cuda"):
-        self.folder = folder
-        self.part1 = folder / "part1"
-        story = self.part1 / "tests/data/stories260K/expected_greedy.txt"
-        story.parent.mkdir(parents=True)
-        story.write_text(STORY)
-        (self.part1 / "bin").mkdir()
-        self.manifest = {"backend": mode, "commit": "abc", "built": "today", "flags": "--x"}
-        self.steps = []
-        self.environment = {}
-        self.program("gpu_info", GPU)
-
-    def program(self, name, text):
-        path = self.part1 / "bin" / name
-        path.write_text(text if text.startswith("#!") else "#!/bin/bash\n" + text)
-        path.chmod(0o755)
-
-    def step(self, name, kind, text, limit_s=20):
-        self.program(name, text)
-        self.steps.append(f"{name} {kind} {limit_s} bin/{name} --gtest_filter=*cuda*")
-
-    def daemon(self, kind="server", text=STORY, backend="cuda", seconds=(0, 1), most=1000,
-               answers=10**6, together=()):
-        behaviour = {"text": text, "backend": backend, "seconds": seconds, "most": most,
-                     "answers": answers, "together": together}
-        self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)), limit_s=50)
-
-    def write(self):
-        (self.part1 / "manifest").write_text(
-            "".join(f"{key}={value}\n" for key, value in self.manifest.items()))
-        (self.part1 / "steps").write_text("# steps\n" + "\n".join(self.steps) + "\n")
-
-    def run(self, *options):
-        self.write()
-        out = self.folder / "out"
-        done = subprocess.run(
-            [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
-            capture_output=True, text=True, timeout=60, cwd=self.folder,
-            env={"PATH": os.environ["PATH"]} | self.environment)
-        result = out / "gpu-check.json"
-        report = json.loads(result.read_text()) if result.exists() else None
-        return done, report
+from fake_gpu_pack import BENCH, FAILS, NO_GPU, PASSES, ROOT, Pack, gtest, step, with_smollm2
 
 
 @pytest.fixture(name="pack")
 def pack_of_cuda(tmp_path):
     return Pack(tmp_path)
-
-
-def step(report, name):
-    return next(s for s in report["steps"] if s["name"] == name)
 
 
 def test_everything_that_passes_is_in_both_reports(pack):
@@ -218,16 +68,81 @@ def test_a_failed_case_fails_the_check_and_is_named(pack):
     assert step(report, "second")["result"] == "passed"
 
 
+SKIPS = "skips() { return 7; }; skips"
+NOT_OPENED = ("no case for this back end ran, though there is a device: "
+              "the program could not open it")
+
+
+# Test programs leave out, or skip, the cases of a device that they cannot open. gpu_info could.
+@pytest.mark.parametrize("kind", ["gtest", "alone"])
 @pytest.mark.parametrize("text, detail", [
-    (gtest(), "no case for this back end"),
-    (gtest(First="exit_skipped() { return 7; }; exit_skipped"), "no case for this back end"),
-    ("echo nothing at all\n", "no case for this back end"),
+    (gtest(), NOT_OPENED),
+    (gtest(First=SKIPS), "no case for this back end ran: it skipped all that it has, 1 skipped"),
+    ("echo nothing at all\n", NOT_OPENED),
 ])
-def test_a_program_without_cases_has_not_passed(pack, text, detail):
-    pack.step("conformance", "gtest", text)
+def test_a_program_without_cases_fails_where_there_is_a_device(pack, kind, text, detail):
+    pack.step("conformance", kind, text)
+    pack.step("other", "gtest", PASSES)
     done, report = pack.run()
+    assert done.returncode == 1 and report["result"] == "failed"
+    assert step(report, "conformance")["result"] == "failed"
+    assert step(report, "conformance")["detail"].startswith(detail)
+    assert step(report, "other")["result"] == "passed"
+
+
+def test_a_program_without_cases_has_shown_nothing_on_the_emulated_device(tmp_path):
+    pack = Pack(tmp_path, "emulated")
+    pack.step("conformance", "gtest", gtest())
+    done, report = pack.run("--emulated")
     assert done.returncode == 3
-    assert detail in step(report, "conformance")["detail"]
+    assert step(report, "conformance")["detail"] == "no case for this back end ran"
+
+
+# A card that lets in one process, and the second of three shards is the first to come.
+def test_shards_that_cannot_open_the_device_fail(pack):
+    lists = gtest(**{f"Case{i}": "" for i in range(7)})
+    pack.program("many", f"[[ $* == *gtest_list_tests* ]] || sleep 0.1\n"
+                 f"case $* in *--second*) ;; *) wanted_none=1 ;; esac\n"
+                 + lists.replace("failed=0", "failed=0; [[ -z ${wanted_none:-} ]] || wanted=", 1))
+    for shard in (1, 2, 3):
+        filters = "--second" if shard == 2 else "--gtest_filter=*"
+        pack.steps.append(f"many.{shard} gtest 20 bin/many --shard={shard}/3 {filters}")
+    done, report = pack.run()
+    assert done.returncode == 1 and report["result"] == "failed"
+    assert [one["result"] for one in report["steps"]] == ["failed", "passed", "failed"]
+    for shard in (1, 3):
+        assert step(report, f"many.{shard}")["detail"].startswith(NOT_OPENED)
+
+
+# It could list its cases and finds the device taken as it is to run them, as GoogleTest prints it.
+def test_a_program_that_loses_the_device_behind_its_list_fails(pack):
+    pack.step("conformance", "gtest", "[[ $* == *gtest_list_tests* ]] || "
+              "{ echo '[  PASSED  ] 0 tests.'; exit 0; }\n" + PASSES)
+    done, report = pack.run()
+    assert done.returncode == 1
+    detail = step(report, "conformance")["detail"]
+    assert detail == "its cases did not run: [  PASSED  ] 0 tests., 2 not run"
+
+
+def test_a_shard_that_gets_no_case_has_not_failed(pack):
+    pack.program("few", PASSES)
+    for shard in (1, 2, 3):
+        pack.steps.append(f"few.{shard} gtest 20 bin/few --shard={shard}/3 --gtest_filter=*")
+    done, report = pack.run()
+    assert done.returncode == 0
+    assert [one["result"] for one in report["steps"]] == ["passed", "passed", "skipped"]
+    assert step(report, "few.3")["detail"] == "fewer cases than shards: the others have all 2"
+
+
+def test_a_sanitizer_without_cases_fails(pack):
+    pack.step("sanitizer", "sanitizer", "echo '[  PASSED  ] 0 tests.'\n")
+    sanitizer = pack.folder / "compute-sanitizer"
+    sanitizer.write_text('#!/bin/bash\nexec "${@:3}"\n')
+    sanitizer.chmod(0o755)
+    pack.environment["PATH"] = f"{pack.folder}:{os.environ['PATH']}"
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert step(report, "sanitizer")["detail"].startswith(NOT_OPENED)
 
 
 # A kernel out of bounds spoils whatever its process does from then on; so does one that hangs.
@@ -312,15 +227,16 @@ def test_a_step_is_stopped_at_its_limit(pack):
     assert step(report, "next")["result"] == "passed"
 
 
+# Each waits for the other.
 def test_test_programs_run_at_a_time(pack):
-    for name in ("first", "second"):
-        pack.step(name, "gtest", gtest(First="sleep 3"))
-    began = time.monotonic()
+    for name, other in (("first", "second"), ("second", "first")):
+        pack.step(name, "gtest", gtest(
+            First=f"touch {name}.here; for ((i = 0; i < 150; ++i)); do "
+            f"[[ -e {other}.here ]] && break; sleep 0.1; done; sleep 1; [[ -e {other}.here ]]"))
     done, report = pack.run("--jobs", "2")
-    assert time.monotonic() - began < 5
     assert done.returncode == 0
     for name in ("first", "second"):
-        assert step(report, name)["result"] == "passed" and step(report, name)["seconds"] >= 3
+        assert step(report, name)["result"] == "passed" and step(report, name)["seconds"] >= 1
 
 
 def count_beside(seconds):
@@ -389,25 +305,6 @@ def test_a_program_may_be_cut_in_shards(pack):
     assert step(report, "other")["detail"] == "not asked for"
 
 
-def test_all_of_it_ends_in_the_time_given(pack):
-    pack.step("stuck", "gtest", "sleep 40\n", limit_s=30)
-    pack.step("next", "gtest", PASSES)
-    done, report = pack.run("--seconds", "4", "--jobs", "1")
-    assert done.returncode == 1 and report["seconds"] < 10
-    assert "no time left" in step(report, "next")["detail"]
-
-
-# As one that waits for a kernel without an end.
-@pytest.mark.parametrize("kind, answers", [("server", 0), ("server", 1), ("load", 0), ("load", 64)])
-def test_a_daemon_that_never_answers_takes_no_more_than_the_time_given(pack, kind, answers):
-    with_smollm2(pack)
-    pack.daemon(kind, answers=answers)
-    done, report = pack.run("--seconds", "4")
-    assert done.returncode == 1 and report["seconds"] < 10
-    detail = step(report, kind)["detail"]
-    assert "stopped at its limit of " in detail and not detail.endswith(": ")
-
-
 @pytest.mark.parametrize("change, detail", [
     ({"text": "Another story. " * 40}, "not the documented one"),
     ({"backend": "cpu"}, "does not compute on the CUDA back end"),
@@ -453,12 +350,6 @@ def test_a_daemon_that_does_not_start_is_quoted(pack):
     pack.step("server", "server", "echo no such device; exit 1\n")
     _, report = pack.run()
     assert step(report, "server")["detail"] == "did not start: no such device"
-
-
-def with_smollm2(pack, content=b"model"):
-    pack.manifest |= {"smollm2_file": "SmolLM2.gguf", "smollm2_pieces": "1",
-                      "smollm2_sha256": hashlib.sha256(content).hexdigest()}
-    (pack.part1 / "smollm2.1").write_bytes(content)
 
 
 def test_a_device_that_seldom_waits_for_the_host_passes(pack):
@@ -560,6 +451,15 @@ def test_a_missing_piece_of_smollm2_is_said(pack):
     assert "1 of 2 pieces" in step(report, "smollm2")["detail"]
 
 
+# Each of its cases opens the device anew.
+def test_smollm2_that_finds_the_device_for_some_cases_alone_fails(pack):
+    with_smollm2(pack)
+    pack.step("smollm2", "smollm2", gtest(First="", Second=SKIPS))
+    done, report = pack.run()
+    assert done.returncode == 1
+    assert step(report, "smollm2")["detail"] == "1 cases; the others found no back end, 1 skipped"
+
+
 def test_damaged_pieces_of_smollm2_are_no_reason_to_skip(pack):
     pack.daemon("load")
     done, report = smollm2(pack, {1: b"mo", 2: b"dal"})
@@ -612,68 +512,6 @@ def test_nothing_stays_on_the_card_where_it_is_stopped(pack, kind, number):
     assert not (pack.folder / "out/cache").exists()
 
 
-def own_rows(rows):
-    """attention_bench's table as GpuReport writes it, of (n_p, n_s): microseconds."""
-    table = [{"n_p": float(n_p), "n_s": float(n_s), "MB": 1.5, "bound us": 2.0, "two_phase us": us,
-              "paged us": 9e9} for (n_p, n_s), us in rows.items()]
-    text = json.dumps({"card": "x", "tables": {"decode": table}}, indent=2)
-    return (f"while (($#)); do case $1 in --json) cat > \"$2\" <<'END'\n{text}\nEND\n ;;"
-            " --markdown) echo '| row |' > \"$2\" ;; esac; shift; done\n")
-
-
-def peer_rows(rows):
-    """flashinfer_bench's lines, of (n_p, n_s): its (plain, cascade) microseconds."""
-    return "".join(f"""echo '{{"n_p": {n_p}, "n_s": {n_s}, "plain_us": {plain:.2f}, '"""
-                   f"""'"cascade_us": {cascade:.2f}, "card": "x"}}'\n"""
-                   for (n_p, n_s), (plain, cascade) in rows.items())
-
-
-# Geometric means: 0.35 and 1.4 of cascade's time are 0.7 of it. Of plain decode's every row counts.
-@pytest.mark.parametrize("ours, result, detail", [
-    ({(1024, 0): 300.0, (1024, 512): 34.9, (1024, 1024): 139.9}, "passed",
-     "within 0.7 of cascade's time in 2"),
-    ({(1024, 0): 300.0, (1024, 512): 35.1, (1024, 1024): 140.1}, "failed", "0.7 of cascade's time"),
-    ({(1024, 0): 306.1, (1024, 512): 34.9, (1024, 1024): 139.9}, "failed",
-     "than plain decode's time at n_p 1024, n_s 0"),
-    ({(1024, 0): 300.0, (1024, 512): 3.0, (1024, 1024): 306.1}, "failed",
-     "than plain decode's time at n_p 1024, n_s 1024"),
-    ({(1024, 0): 300.0, (1024, 512): 1e7, (1024, 1024): 0.001}, "failed", "0.7 of cascade's time"),
-    ({(1024, 512): 34.9, (1024, 1024): 139.9}, "failed", 'not compared: {"n_p": 1024, "n_s": 0'),
-    ({(1024, 0): 300.0, (2048, 512): 34.9}, "failed", 'not compared: {"n_p": 1024, "n_s": 1024'),
-])
-def test_a_peers_rows_are_joined_with_our_own_and_judged(pack, ours, result, detail):
-    pack.step("attention_bench", "bench", own_rows(ours))
-    pack.step("flashinfer", "peer", peer_rows({
-        (1024, 0): (300, 0), (1024, 512): (300, 100), (1024, 1024): (300, 100)}))
-    done, report = pack.run()
-    judged = step(report, "flashinfer")
-    assert (judged["result"], done.returncode) == (result, int(result == "failed")), judged
-    assert detail in judged["detail"]
-    assert len(report["benchmarks"]["flashinfer"]["rows"]) == 3
-
-
-def test_a_peer_is_not_compared_with_what_an_earlier_run_left(pack):
-    pack.step("attention_bench", "bench", own_rows({(1024, 0): 1.0, (1024, 512): 1.0}))
-    pack.step("flashinfer", "peer", peer_rows({(1024, 0): (300, 0), (1024, 512): (300, 100)}))
-    _, report = pack.run()
-    assert step(report, "flashinfer")["result"] == "passed"
-    _, report = pack.run("--only", "flashinfer")
-    assert step(report, "flashinfer")["result"] == "skipped"
-    assert set(report["benchmarks"]) == {"flashinfer"}
-
-
-def test_a_peers_lines_go_into_the_report(pack):
-    pack.step("flashinfer", "peer", "echo warming up; echo '{\"n_p\": 1}'; echo '{\"n_p\": 2}'\n")
-    pack.step("broken", "peer", "echo no memory\n")
-    pack.step("absent", "peer", "")
-    (pack.part1 / "bin/absent").unlink()
-    _, report = pack.run()
-    assert report["benchmarks"] == {"flashinfer": {"rows": [{"n_p": 1}, {"n_p": 2}]}}
-    assert "not compared" in step(report, "flashinfer")["detail"]
-    assert step(report, "broken")["result"] == "failed"
-    assert step(report, "absent")["result"] == "skipped"
-
-
 def test_steps_can_be_chosen(pack):
     pack.step("first", "gtest", FAILS)
     pack.step("second", "gtest", PASSES)
@@ -683,7 +521,7 @@ def test_steps_can_be_chosen(pack):
 
 
 @pytest.mark.parametrize("options", [["--emulated"], ["--what"], ["--seconds", "soon"],
-                                     ["--jobs", "0"]])
+                                     ["--seconds", "19"], ["--jobs", "0"]])
 def test_options_that_do_not_fit_are_refused(pack, options):
     pack.step("conformance", "gtest", PASSES)
     done, report = pack.run(*options)
@@ -698,46 +536,3 @@ def test_an_emulated_pack_needs_no_gpu(tmp_path):
     done, report = pack.run("--emulated")
     assert done.returncode == 0, done.stdout
     assert report["mode"] == "emulated" and report["card"]["name"] == "emulated device"
-
-
-def pack(folder, *options, **how):
-    """tools/gpu_pack in `folder`, with programs and a build that are none."""
-    tools = folder / "tools"
-    tools.mkdir()
-    text = (ROOT / "tools" / "gpu_pack").read_text()
-    for label in {"//tools/bench:gpu_info", *re.findall(r"//[\w/]+:\w+", text)}:
-        program = folder / "bin" / label[2:].replace(":", "/")
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text("program")
-    for name, script in {"bazel": f"[ $1 = build ] || echo {folder}/bin", "strip": ""}.items():
-        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tools / name).chmod(0o755)
-    return subprocess.run(
-        [ROOT / "tools" / "gpu_pack", "--out", "pack", *options], cwd=folder, text=True,
-        capture_output=True, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}, **how)
-
-
-def test_gpu_pack_takes_a_model_beside_who_calls_it(tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"model of bytes")
-    done = pack(tmp_path, "--model", "model.gguf")
-    assert done.returncode == 0, done.stderr
-    parts = [tmp_path / "pack" / f"part{n}" / f"smollm2.{n - 1}" for n in (2, 3)]
-    assert b"".join(part.read_bytes() for part in parts) == b"model of bytes"
-    assert "smollm2_file=model.gguf\n" in (tmp_path / "pack" / "part1" / "manifest").read_text()
-
-
-# As on a full disk: the rest of the pack is smaller than the limit.
-def test_gpu_pack_fails_where_the_model_cannot_be_written(tmp_path):
-    limit = 8 << 20
-    with open(tmp_path / "model.gguf", "wb") as model:
-        model.truncate(3 * limit)
-    done = pack(tmp_path, "--model", "model.gguf", preexec_fn=lambda: resource.setrlimit(
-        resource.RLIMIT_FSIZE, (limit, limit)))
-    assert done.returncode == 1
-    assert "tools/gpu_pack: " in done.stderr and "smollm2.1 cannot be written" in done.stderr
-
-
-def test_gpu_pack_refuses_a_model_that_is_none_before_it_builds(tmp_path):
-    done = pack(tmp_path, "--model", "none.gguf")
-    assert done.returncode == 2
-    assert done.stderr == "tools/gpu_pack: --model is 'none.gguf', which cannot be read\n"

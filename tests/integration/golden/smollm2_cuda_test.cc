@@ -1,7 +1,7 @@
 // SmolLM2 on a GPU against float64 golden values: in f32, and as served by default there. Limits:
 // the README beside the data, rows "fp32, dequantised weights" and "bf16"; over fp8 KV those of
-// smollm2_fp8_test. Skipped, with the
-// reason, where there is no GPU: tools/gpu_check counts that as not shown.
+// smollm2_fp8_test. Skipped, with the reason, where there is no GPU: tools/gpu_check, which has
+// found one, counts that as failed.
 
 #include <gtest/gtest.h>
 

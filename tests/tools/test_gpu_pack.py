@@ -1,0 +1,86 @@
+"""tools/gpu_pack cuts what gpu_check needs in parts, none of them over the limit."""
+
+import gzip
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+
+from fake_gpu_pack import GPU, PASSES, ROOT, step
+
+
+def pack(folder, *options, large=7, **how):
+    """tools/gpu_pack in `folder`, with programs and a build that are none; one has `large` bytes."""
+    tools = folder / "tools"
+    tools.mkdir()
+    text = (ROOT / "tools" / "gpu_pack").read_text()
+    for label in {"//tools/bench:gpu_info", *re.findall(r"//[\w/]+:\w+", text)}:
+        program = folder / "bin" / label[2:].replace(":", "/")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("program")
+    one = folder / "bin/tests/kernels/cuda/sampling_gpu_test"
+    one.write_bytes(random.Random(1).randbytes(large))
+    for name, script in {"bazel": f"[ $1 = build ] || echo {folder}/bin", "strip": ""}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    return subprocess.run(
+        [ROOT / "tools" / "gpu_pack", "--out", "pack", *options], cwd=folder, text=True,
+        capture_output=True, env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}, **how)
+
+
+def test_gpu_pack_takes_a_model_beside_who_calls_it(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"model of bytes")
+    done = pack(tmp_path, "--model", "model.gguf")
+    assert done.returncode == 0, done.stderr
+    parts = [tmp_path / "pack" / f"part{n}" / f"smollm2.{n - 1}" for n in (2, 3)]
+    assert b"".join(part.read_bytes() for part in parts) == b"model of bytes"
+    assert "smollm2_file=model.gguf\n" in (tmp_path / "pack" / "part1" / "manifest").read_text()
+
+
+# As on a full disk: the rest of the pack is smaller than the limit.
+def test_gpu_pack_fails_where_the_model_cannot_be_written(tmp_path):
+    limit = 8 << 20
+    with open(tmp_path / "model.gguf", "wb") as model:
+        model.truncate(3 * limit)
+    done = pack(tmp_path, "--model", "model.gguf", preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (limit, limit)))
+    assert done.returncode == 1
+    assert "tools/gpu_pack: " in done.stderr and "smollm2.1 cannot be written" in done.stderr
+
+
+def test_gpu_pack_refuses_a_model_that_is_none_before_it_builds(tmp_path):
+    done = pack(tmp_path, "--model", "none.gguf")
+    assert done.returncode == 2
+    assert done.stderr == "tools/gpu_pack: --model is 'none.gguf', which cannot be read\n"
+
+
+def test_gpu_pack_fails_where_a_part_is_over_the_limit(tmp_path):
+    done = pack(tmp_path, "--without-smollm2", "--part-mib", "6", large=7 << 20)
+    assert done.returncode == 1
+    assert re.search(r"part\d has 7\d{6} bytes, more than 6291456\n", done.stderr)
+
+
+# As many as it takes, none of them over the limit, which gpu_check makes one file of again.
+def test_a_model_is_cut_in_parts_and_joined_again(tmp_path):
+    model = random.Random(1).randbytes(14_000_001)
+    (tmp_path / "model.gguf").write_bytes(model)
+    done = pack(tmp_path, "--model", "model.gguf", "--part-mib", "6")
+    assert done.returncode == 0, done.stderr
+    parts = sorted((tmp_path / "pack").glob("part*/smollm2.*"))
+    assert [str(part.relative_to(tmp_path / "pack")) for part in parts] == [
+        f"part{n + 1}/smollm2.{n}" for n in (1, 2, 3)]
+    assert all(part.stat().st_size < 6 << 20 for part in parts)
+    assert b"".join(part.read_bytes() for part in parts) == model
+
+    part1 = tmp_path / "pack/part1"
+    joined = 'cmp "$XDG_CACHE_HOME/refrain/models/model.gguf" ' + f"{tmp_path}/model.gguf || exit\n"
+    for name, text in {"gpu_info": GPU, "smollm2_cuda_test": joined + PASSES}.items():
+        (part1 / f"bin/{name}.gz").write_bytes(gzip.compress(b"#!/bin/bash\n" + text.encode()))
+    checked = subprocess.run(
+        [part1 / "gpu_check", "--out", "out", "--only", "smollm2"], cwd=tmp_path, text=True,
+        capture_output=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    report = json.loads((tmp_path / "out/gpu-check.json").read_text())
+    assert step(report, "smollm2")["cases_passed"] == 2
