@@ -143,9 +143,7 @@ class Planner {
     for (size_t i = 0; i < running_.size(); ++i) {
       if (!s_.running[i].decoding && s_.running[i].runnable_tokens > 0) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
-      return s_.running[a].age() < s_.running[b].age();
-    });
+    std::ranges::stable_sort(order, {}, [this](size_t i) { return s_.running[i].age(); });
     if (s_.limits.policy != Policy::kPriority) return order;
     const auto tenant = [this](size_t i) { return s_.running[i].turn_of(); };
     std::vector<size_t> places(order.size());
@@ -177,8 +175,7 @@ class Planner {
   }
 
   bool AnyWork() const {
-    return std::any_of(running_.begin(), running_.end(),
-                       [](const Share& share) { return share.tokens > 0; });
+    return std::ranges::any_of(running_, [](const Share& share) { return share.tokens > 0; });
   }
 
   void PlanPrefills() {
