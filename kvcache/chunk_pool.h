@@ -2,6 +2,7 @@
 #define REFRAIN_KVCACHE_CHUNK_POOL_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -30,9 +31,9 @@ class ChunkPool {
   int32_t touched_chunks() const { return touched_; }  // ever handed out: bounds touched memory
 
  private:
-  std::vector<bool> taken_;     // [total_chunks]
-  std::vector<ChunkId> freed_;  // stack
-  int32_t touched_ = 0;         // chunks from here on were never handed out
+  std::vector<bool> taken_;    // [total_chunks]
+  std::deque<ChunkId> freed_;  // stack; none is moved as it grows
+  int32_t touched_ = 0;        // chunks from here on were never handed out
   int32_t num_taken_ = 0;
 };
 

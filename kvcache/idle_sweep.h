@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -69,7 +70,7 @@ class IdleSweep {
   std::optional<uint64_t> newest_stamp_;  // of the nodes that it may take; absent: it may take all
   int32_t next_id_ = 0;                   // kFindRoots: to be looked at
   std::vector<NodeId> first_;             // with these it begins, and with their eviction it ends
-  std::vector<NodeId> parents_;           // those behind which there are others
+  std::deque<NodeId> parents_;            // those behind which there are others; none is moved
   size_t next_parent_ = 0;                // kList: whose children come next
   std::vector<NodeId> now_;  // to be listed or evicted before anything else, the last one first
   int32_t evicted_chunks_ = 0;

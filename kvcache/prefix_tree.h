@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -205,7 +206,7 @@ class PrefixTree {
   std::array<uint64_t, 24> hash_secret_;  // as long as XXH3's own
   std::vector<std::unique_ptr<Block>> blocks_;
   size_t nodes_made_ = 0;                          // ids given out so far
-  std::vector<NodeId> free_;                       // of those, the ones to use again
+  std::deque<NodeId> free_;                        // of those, the ones to use again; none is moved
   absl::flat_hash_map<uint64_t, NodeId> by_hash_;  // lineage hash -> full nodes, chained
   absl::flat_hash_map<Namespace, NodeId> roots_;   // without private ones
   absl::flat_hash_map<NodeId, Namespace> root_names_;
