@@ -110,6 +110,7 @@ __device__ Cut Narrow(LogitsShared& shared, const Row& row, const Cut& cut, Weig
         FindBin(shared, kBins, ~Mass{0});  // for the total
         __syncwarp();
         wanted = target(shared.total_mass);
+        __syncwarp();  // the next one writes it again
       }
       FindBin(shared, kBins, wanted - before);
     }

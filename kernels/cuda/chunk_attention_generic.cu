@@ -111,6 +111,7 @@ __device__ __forceinline__ void ScoreBlock(const ChunkAttentionLaunch& args, con
     const float weight = seen ? ExpTwo(score - m) : 0.0f;
     const float sum = WarpSum(weight);
     shared->weights[query][lane] = weight;
+    __syncwarp();  // a shuffle orders no memory: all have read m
     if (lane == 0) {
       const float rescale = old == -INFINITY ? 0.0f : ExpTwo(old - m);
       shared->rescale[query] = rescale;

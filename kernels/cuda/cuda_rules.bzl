@@ -34,6 +34,14 @@ ARCHITECTURES = [
 
 EMULATED_DEFINES = ["cuda=cuda_emulated"]
 
+# Kernels of the emulated device that tell the race detector of each load and store.
+RACE_CHECK_COPTS = [
+    "-fsanitize=thread",
+    "--param=tsan-instrument-func-entry-exit=0",
+    "-g1",
+]
+RACE_INSTRUMENTATION = "//kernels/cuda/emulated:race_instrumentation"
+
 _NEEDS_CUDA = select({
     "//kernels/cuda:with_cuda": [],
     "//conditions:default": ["//kernels/cuda:never"],
@@ -142,12 +150,18 @@ def cuda_kernels(name, srcs, hdrs = [], deps = [], plain_deps = [], copts = [], 
         srcs = wrappers,
         hdrs = hdrs,
         textual_hdrs = srcs,
-        copts = ["-O2", "-Wno-unknown-pragmas"] + copts,
+        copts = ["-O2", "-Wno-unknown-pragmas"] + copts + select({
+            "//kernels/cuda:with_race_check": RACE_CHECK_COPTS,
+            "//conditions:default": [],
+        }),
         defines = EMULATED_DEFINES,
         deps = [_variant(dep) for dep in deps] + plain_deps + [
             "//kernels/cuda:device_language",
             "//kernels/cuda/emulated:emulated_device",
-        ],
+        ] + select({
+            "//kernels/cuda:with_race_check": [RACE_INSTRUMENTATION],
+            "//conditions:default": [],
+        }),
         visibility = visibility,
     )
 

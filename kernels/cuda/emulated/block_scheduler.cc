@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "kernels/cuda/emulated/memory_barrier.h"
@@ -30,8 +31,8 @@ bool Aligned(const void* address, size_t alignment) {
 }  // namespace
 
 BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void()>& body,
-                               FiberPool& fibers, bool stale_copies)
-    : shape_(shape), body_(body), fibers_(fibers), stale_copies_(stale_copies) {
+                               FiberPool& fibers, bool stale_copies, RaceDetector* races)
+    : shape_(shape), body_(body), fibers_(fibers), stale_copies_(stale_copies), races_(races) {
   block_.block_dim = shape.block;
   block_.grid_dim = shape.grid;
   block_.shared_bytes = shape.shared_bytes;
@@ -46,6 +47,7 @@ BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void(
   warp_meetings_.resize((threads + 31) / 32);
   warpgroup_meetings_.resize((threads + 127) / 128);
   registers_.resize((threads + 127) / 128);
+  if (races_ != nullptr) races_->BeginKernel(shape.early, static_cast<int>(threads));
 }
 
 BlockScheduler::~BlockScheduler() {
@@ -65,6 +67,7 @@ void BlockScheduler::Reset(Extent3 block_index) {
   if (shared_ != nullptr) std::memset(shared_, kUnset, shape_.shared_bytes);
   copied_to_.clear();
   ended_ = 0;
+  if (races_ != nullptr) races_->BeginBlock(shared_, shape_.shared_bytes);
   for (size_t i = 0; i < threads_.size(); ++i) {
     Thread& thread = threads_[i];
     const auto linear = static_cast<unsigned>(i);
@@ -160,6 +163,11 @@ void BlockScheduler::SyncBlock(const char* file, int line) {
     return;
   }
   sync_arrived_ = 0;
+  if (races_ != nullptr) {
+    everyone_.resize(threads_.size());
+    std::iota(everyone_.begin(), everyone_.end(), 0);
+    races_->Sync(everyone_);
+  }
   for (int i = 0; i < static_cast<int>(threads_.size()); ++i) {
     if (i != thread.context.linear) Release(i);
   }
@@ -193,12 +201,24 @@ void BlockScheduler::Meet(int first, int count, uint32_t mask, const char* name,
     Wait(name);
     return;
   }
+  performing_ = true;
   perform(meeting.operands.data(), mask);
+  performing_ = false;
+  if (races_ != nullptr && std::strcmp(name, "__syncwarp") == 0) SyncWarp(first, mask);
   for (int i = 0; i < count; ++i) {
     if (i != own && (count != 32 || (mask >> i & 1) != 0)) Release(first + i);
   }
   idle_meetings_.push_back(std::move(meetings[at]));
   meetings.erase(meetings.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void BlockScheduler::SyncWarp(int first, uint32_t mask) {
+  std::vector<int>& members = members_;
+  members.clear();
+  for (int i = 0; i < 32; ++i) {
+    if ((mask >> i & 1) != 0) members.push_back(first + i);
+  }
+  races_->Sync(members);
 }
 
 void BlockScheduler::Named(int id, int threads, bool wait) {
@@ -213,6 +233,7 @@ void BlockScheduler::Named(int id, int threads, bool wait) {
   }
   barrier.expected = threads;
   const bool last = ++barrier.arrived == threads;
+  if (races_ != nullptr) NoteNamed(barrier, last, wait);
   if (last) {
     barrier.arrived = 0;
     for (const int thread : std::exchange(barrier.waiting, {})) Release(thread);
@@ -220,6 +241,19 @@ void BlockScheduler::Named(int id, int threads, bool wait) {
     barrier.waiting.push_back(current_thread->linear);
     Wait("a named barrier");
   }
+}
+
+// Before those that wait are released.
+void BlockScheduler::NoteNamed(NamedBarrier& barrier, bool last, bool wait) {
+  const int own = current_thread->linear;
+  if (!wait) barrier.arrivals = races_->Join(barrier.arrivals, races_->Arrive(own));
+  if (!last) return;
+  members_ = barrier.waiting;
+  if (wait) members_.push_back(own);
+  const ClockPtr arrivals = std::exchange(barrier.arrivals, nullptr);
+  if (members_.empty()) return;
+  races_->Sync(members_);
+  for (const int thread : members_) races_->Acquire(thread, arrivals);
 }
 
 // --- Registers ---
@@ -280,10 +314,15 @@ void BlockScheduler::CheckSharedRange(const char* what, const void* shared, size
   if (!inside) Fail(std::string(what) + " outside the block's shared memory");
 }
 
-void BlockScheduler::IssueCopy(void* shared, const void* global, size_t bytes, bool valid) {
+void BlockScheduler::IssueCopy(void* shared, const void* global, size_t bytes, bool valid,
+                               const void* place) {
   CheckSharedRange("an asynchronous copy", shared, bytes);
   if (!Aligned(shared, bytes) || (valid && !Aligned(global, bytes))) {
     Fail("an asynchronous copy of " + std::to_string(bytes) + " bytes is misaligned");
+  }
+  if (races_ != nullptr) {
+    FailAt(
+        races_->CopyAsync(current_thread->linear, shared, valid ? global : nullptr, bytes, place));
   }
   std::memset(shared, kUnset, bytes);
   Current().copies.push_back({static_cast<std::byte*>(shared),
@@ -293,9 +332,11 @@ void BlockScheduler::IssueCopy(void* shared, const void* global, size_t bytes, b
 void BlockScheduler::CommitCopies() {
   Thread& thread = Current();
   thread.group_ends.push_back(thread.copies.size());
+  if (races_ != nullptr) races_->CommitCopies(current_thread->linear);
 }
 
 void BlockScheduler::WaitForCopies(int pending_groups) {
+  if (races_ != nullptr) races_->WaitForCopies(current_thread->linear, pending_groups);
   Thread& thread = Current();
   const auto groups = static_cast<int>(thread.group_ends.size());
   const int landing = groups - pending_groups;
@@ -317,6 +358,8 @@ void BlockScheduler::WaitForCopies(int pending_groups) {
 void BlockScheduler::InitBarrier(uint64_t* barrier, int arrivals) {
   CheckSharedRange("a barrier", barrier, sizeof(*barrier));
   if (!Aligned(barrier, sizeof(*barrier))) Fail("a misaligned barrier");
+  NoteBarrier(barrier, AccessKind::kWrite);
+  if (races_ != nullptr) races_->InitBarrier(barrier);
   *barrier = MemoryBarrier::Make(arrivals);
 }
 
@@ -324,11 +367,25 @@ void BlockScheduler::ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes)
   CheckSharedRange("a barrier", barrier, sizeof(*barrier));
   MemoryBarrier state(*barrier);
   if (!state.valid()) Fail("a barrier that was not initialised");
+  NoteBarrier(barrier, AccessKind::kRead);
   state.Expect(expected_bytes);
   if (!state.Arrive()) Fail("more arrivals at a barrier than it was initialised for");
+  if (races_ != nullptr) races_->ArriveAtBarrier(current_thread->linear, barrier);
+  EndPhaseIfDone(barrier, state);
+}
+
+void BlockScheduler::EndPhaseIfDone(uint64_t* barrier, MemoryBarrier state) {
   const bool ended = state.EndPhaseIfDone();
   *barrier = state.bits();
-  if (ended) ReleaseWaitersAt(barrier);
+  if (!ended) return;
+  if (races_ != nullptr) races_->EndPhase(barrier);
+  ReleaseWaitersAt(barrier);
+}
+
+// What uses a barrier is ordered with its initialisation.
+void BlockScheduler::NoteBarrier(const uint64_t* barrier, AccessKind kind) {
+  if (races_ == nullptr) return;
+  FailAt(races_->Access(current_thread->linear, barrier, sizeof(*barrier), kind, nullptr));
 }
 
 void BlockScheduler::WaitAtBarrier(uint64_t* barrier, uint32_t parity) {
@@ -338,6 +395,8 @@ void BlockScheduler::WaitAtBarrier(uint64_t* barrier, uint32_t parity) {
     barrier_waiters_.push_back({barrier, current_thread->linear});
     Wait("a barrier in shared memory");
   }
+  NoteBarrier(barrier, AccessKind::kRead);
+  if (races_ != nullptr) races_->PassBarrier(current_thread->linear, barrier);
 }
 
 void BlockScheduler::ReleaseWaitersAt(uint64_t* barrier) {
@@ -348,12 +407,16 @@ void BlockScheduler::ReleaseWaitersAt(uint64_t* barrier) {
 }
 
 void BlockScheduler::IssueBulkCopy(void* shared, const void* global, uint32_t bytes,
-                                   uint64_t* barrier) {
+                                   uint64_t* barrier, const void* place) {
   CheckSharedRange("a bulk copy", shared, bytes);
   CheckSharedRange("a barrier", barrier, sizeof(*barrier));
   if (!MemoryBarrier(*barrier).valid()) Fail("a barrier that was not initialised");
   if (bytes == 0 || bytes % 16 != 0 || !Aligned(shared, 16) || !Aligned(global, 16)) {
     Fail("a bulk copy of " + std::to_string(bytes) + " bytes that is misaligned or empty");
+  }
+  NoteBarrier(barrier, AccessKind::kRead);
+  if (races_ != nullptr) {
+    FailAt(races_->BulkCopy(current_thread->linear, shared, global, bytes, barrier, place));
   }
   const bool stale = stale_copies_ && !copied_to_.insert(shared).second;
   if (!stale) std::memset(shared, kUnset, bytes);
@@ -368,11 +431,59 @@ bool BlockScheduler::LandBulkCopies() {
     std::memmove(bulk.copy.to, bulk.copy.from, bulk.copy.bytes);  // a stale one onto itself
     MemoryBarrier state(*bulk.barrier);
     state.Land(static_cast<uint32_t>(bulk.copy.bytes));
-    const bool ended = state.EndPhaseIfDone();
-    *bulk.barrier = state.bits();
-    if (ended) ReleaseWaitersAt(bulk.barrier);
+    EndPhaseIfDone(bulk.barrier, state);
   }
   return true;
+}
+
+// --- Races ---
+
+void BlockScheduler::FailAt(std::optional<std::string> race) {
+  if (race.has_value()) Fail(*std::move(race));
+}
+
+// What belongs to the emulated device and not to the kernel: stacks, indexes of threads.
+bool BlockScheduler::IsOwnMemory(const void* at) const {
+  const auto within = [at](const void* begin, size_t bytes) {
+    return at >= begin && at < static_cast<const std::byte*>(begin) + bytes;
+  };
+  const Thread& thread = threads_[current_thread->linear];
+  return thread.fiber->OnStack(at) || within(threads_.data(), threads_.size() * sizeof(Thread)) ||
+         within(&block_, sizeof(block_)) || within(&current_thread, sizeof(current_thread));
+}
+
+void BlockScheduler::NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place) {
+  if (races_ == nullptr || performing_ || current_thread == nullptr || IsOwnMemory(at)) return;
+  FailAt(races_->Access(current_thread->linear, at, bytes, kind, place));
+}
+
+void BlockScheduler::NoteFence() {
+  if (races_ != nullptr) races_->Fence(current_thread->linear);
+}
+
+void BlockScheduler::NoteProxyFence() {
+  if (races_ != nullptr) races_->ProxyFence(current_thread->linear);
+}
+
+void BlockScheduler::NoteWaitForKernelBefore() {
+  if (races_ != nullptr) races_->WaitForKernelBefore(current_thread->linear);
+}
+
+void BlockScheduler::NoteProduct() {
+  if (races_ != nullptr) races_->BeginProduct(current_thread->linear / 128);
+}
+
+void BlockScheduler::NoteProductRead(uint32_t offset) {
+  if (races_ == nullptr || offset + 2 > shape_.shared_bytes) return;  // said when it is read
+  FailAt(races_->ReadByProduct(current_thread->linear / 128, offset));
+}
+
+void BlockScheduler::NoteProductCommit() {
+  if (races_ != nullptr) races_->CommitProducts(current_thread->linear / 128);
+}
+
+void BlockScheduler::NoteProductWait(int pending_groups) {
+  if (races_ != nullptr) races_->WaitForProducts(current_thread->linear / 128, pending_groups);
 }
 
 // --- Words ---

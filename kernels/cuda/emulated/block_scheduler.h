@@ -14,6 +14,8 @@
 #include "kernels/cuda/emulated/emulated_grid.h"
 #include "kernels/cuda/emulated/emulated_thread.h"
 #include "kernels/cuda/emulated/fiber.h"
+#include "kernels/cuda/emulated/memory_barrier.h"
+#include "kernels/cuda/emulated/race_detector.h"
 
 namespace refrain::kernels::cuda::emulated {
 
@@ -26,7 +28,7 @@ namespace refrain::kernels::cuda::emulated {
 class BlockScheduler {
  public:
   BlockScheduler(const GridShape& shape, const std::function<void()>& body, FiberPool& fibers,
-                 bool stale_copies);
+                 bool stale_copies, RaceDetector* races);
   ~BlockScheduler();
 
   std::optional<std::string> RunBlock(Extent3 block_index);
@@ -36,15 +38,24 @@ class BlockScheduler {
   void Meet(int first_thread, int count, uint32_t mask, const char* name, void* operand,
             Perform perform);
   void Named(int id, int threads, bool wait);
-  void IssueCopy(void* shared, const void* global, size_t bytes, bool valid);
+  void IssueCopy(void* shared, const void* global, size_t bytes, bool valid, const void* place);
   void CommitCopies();
   void WaitForCopies(int pending_groups);
   void InitBarrier(uint64_t* barrier, int arrivals);
   void ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes);
   void WaitAtBarrier(uint64_t* barrier, uint32_t parity);
-  void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier);
+  void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
+                     const void* place);
   void SetRegisters(int count, bool increase);
   void Yield();
+  void NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place);
+  void NoteFence();
+  void NoteProxyFence();
+  void NoteWaitForKernelBefore();
+  void NoteProduct();
+  void NoteProductRead(uint32_t offset);
+  void NoteProductCommit();
+  void NoteProductWait(int pending_groups);
   [[noreturn]] void Fail(std::string message);
 
  private:
@@ -79,6 +90,7 @@ class BlockScheduler {
     int expected = 0;
     int arrived = 0;
     std::vector<int> waiting;
+    ClockPtr arrivals;  // of those that do not wait
   };
   struct WarpgroupRegisters {
     int held = 0;    // by each thread
@@ -100,6 +112,12 @@ class BlockScheduler {
   void GrantRegisters();
   void CheckSharedRange(const char* what, const void* shared, size_t bytes);
   void Reset(Extent3 block_index);
+  void SyncWarp(int first, uint32_t mask);
+  void NoteNamed(NamedBarrier& barrier, bool last, bool wait);
+  void NoteBarrier(const uint64_t* barrier, AccessKind kind);
+  void EndPhaseIfDone(uint64_t* barrier, MemoryBarrier state);
+  bool IsOwnMemory(const void* at) const;
+  void FailAt(std::optional<std::string> race);
   std::string DescribeThread(int thread) const;
   std::string DescribeRegisters() const;
   std::string DescribeDeadlock() const;
@@ -108,6 +126,8 @@ class BlockScheduler {
   const std::function<void()>& body_;
   FiberPool& fibers_;
   const bool stale_copies_;
+  RaceDetector* const races_;  // null: nobody looks for races
+  bool performing_ = false;    // a meeting's common work: on the stacks of its threads
   BlockContext block_;
   std::byte* shared_ = nullptr;
   std::vector<Thread> threads_;
@@ -127,6 +147,8 @@ class BlockScheduler {
   std::vector<BarrierWaiter> barrier_waiters_;
   std::vector<BulkCopy> bulk_copies_;
   std::set<const void*> copied_to_;  // by the block's bulk copies
+  // For the race detector, kept: threads that FailKernel leaves never free theirs.
+  std::vector<int> everyone_, members_;
 };
 
 }  // namespace refrain::kernels::cuda::emulated

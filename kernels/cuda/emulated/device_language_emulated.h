@@ -199,8 +199,7 @@ T atomicMin(T* to, std::type_identity_t<T> value) {
   return old;
 }
 
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+inline void __threadfence() { refrain::kernels::cuda::emulated::FenceThread(); }
 inline void __nanosleep(unsigned) { refrain::kernels::cuda::emulated::YieldThread(); }
 inline void __trap() { refrain::kernels::cuda::emulated::FailKernel("__trap"); }
 
@@ -233,7 +232,8 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
   const emulated::GridShape grid = {{shape.grid.x, shape.grid.y, shape.grid.z},
                                     {shape.block.x, shape.block.y, shape.block.z},
                                     shape.shared_bytes,
-                                    shape.kernel};
+                                    shape.kernel,
+                                    shape.early};
   emulated::EnqueueLaunch(
       stream, grid,
       [kernel, params = std::tuple<std::decay_t<Params>...>(std::forward<Args>(args)...)] {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulated/emulated_grid.h"
 
+#include <atomic>
 #include <utility>
 
 #include "kernels/cuda/emulated/block_scheduler.h"
@@ -48,8 +49,8 @@ std::optional<std::string> RefusalOf(const GridShape& shape) {
 }
 
 std::optional<std::string> RunGrid(const GridShape& shape, const std::function<void()>& body,
-                                   FiberPool& fibers, bool stale_copies) {
-  BlockScheduler block(shape, body, fibers, stale_copies);
+                                   FiberPool& fibers, bool stale_copies, RaceDetector* races) {
+  BlockScheduler block(shape, body, fibers, stale_copies, races);
   const RunningScheduler running(&block);
   for (unsigned z = 0; z < shape.grid.z; ++z) {
     for (unsigned y = 0; y < shape.grid.y; ++y) {
@@ -75,7 +76,7 @@ void SyncNamed(int id, int threads) { scheduler->Named(id, threads, true); }
 void ArriveNamed(int id, int threads) { scheduler->Named(id, threads, false); }
 
 void IssueCopy(void* shared, const void* global, size_t bytes, bool valid) {
-  scheduler->IssueCopy(shared, global, bytes, valid);
+  scheduler->IssueCopy(shared, global, bytes, valid, __builtin_return_address(0));
 }
 void CommitCopies() { scheduler->CommitCopies(); }
 void WaitForCopies(int pending_groups) { scheduler->WaitForCopies(pending_groups); }
@@ -88,12 +89,26 @@ void WaitAtBarrier(uint64_t* barrier, uint32_t parity) {
   scheduler->WaitAtBarrier(barrier, parity);
 }
 void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
-  scheduler->IssueBulkCopy(shared, global, bytes, barrier);
+  scheduler->IssueBulkCopy(shared, global, bytes, barrier, __builtin_return_address(0));
 }
 
 void IncreaseRegisters(int count) { scheduler->SetRegisters(count, true); }
 void DecreaseRegisters(int count) { scheduler->SetRegisters(count, false); }
 
+void NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place) {
+  if (scheduler != nullptr) scheduler->NoteAccess(at, bytes, kind, place);
+}
+void NoteProxyFence() { scheduler->NoteProxyFence(); }
+void NoteWaitForKernelBefore() { scheduler->NoteWaitForKernelBefore(); }
+void NoteProduct() { scheduler->NoteProduct(); }
+void NoteProductRead(uint32_t offset) { scheduler->NoteProductRead(offset); }
+void NoteProductCommit() { scheduler->NoteProductCommit(); }
+void NoteProductWait(int pending_groups) { scheduler->NoteProductWait(pending_groups); }
+
+void FenceThread() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  scheduler->NoteFence();
+}
 void YieldThread() { scheduler->Yield(); }
 void FailKernel(std::string message) { scheduler->Fail(std::move(message)); }
 

@@ -11,10 +11,13 @@
 
 namespace refrain::kernels::cuda::emulated {
 
+class RaceDetector;
+
 struct GridShape {
   Extent3 grid, block;
   size_t shared_bytes = 0;
   std::string kernel;
+  bool early = false;  // begins before the kernel before it has ended
 };
 
 inline constexpr size_t kMaxSharedBytes = size_t{227} << 10;  // of one block, as on sm_90
@@ -25,9 +28,9 @@ std::optional<std::string> RefusalOf(const GridShape& shape);
 
 // Runs every block of a launch, one after the other, `body` once per thread. Returns what went
 // wrong, naming kernel, block and thread; the rest of the grid is then not run. `stale_copies`:
-// EmulatedOptions.
+// EmulatedOptions. `races`: null, or what finds them.
 std::optional<std::string> RunGrid(const GridShape& shape, const std::function<void()>& body,
-                                   FiberPool& fibers, bool stale_copies);
+                                   FiberPool& fibers, bool stale_copies, RaceDetector* races);
 
 }  // namespace refrain::kernels::cuda::emulated
 

@@ -28,6 +28,7 @@ void Queue::RunUntil(const Ticket& ticket) {
 void Queue::RunOne() {
   const Operation operation = std::move(operations_.front());
   operations_.pop_front();
+  if (device_->races != nullptr && !operation.kernel) device_->races->NoteOperation();
   if (operation.run) {
     device_->error = operation.run();
   } else if (operation.wait_for != nullptr) {
@@ -64,9 +65,11 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
   }
   const bool fails = queue->device().injected.Strikes("Kernel");
   queue->Put({.run = [queue, shape, fails, body = std::move(body)]() -> std::optional<std::string> {
-    if (fails) return "kernel " + shape.kernel + ": injected error of the device";
-    return RunGrid(shape, body, queue->device().fibers, queue->device().stale_copies);
-  }});
+                if (fails) return "kernel " + shape.kernel + ": injected error of the device";
+                DeviceState& device = queue->device();
+                return RunGrid(shape, body, device.fibers, device.stale_copies, device.races.get());
+              },
+              .kernel = true});
 }
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/emulated/fiber.h"
+#include "kernels/cuda/emulated/race_detector.h"
 #include "kernels/cuda/stream.h"
 
 namespace refrain::kernels::cuda::emulated {
@@ -33,6 +34,7 @@ struct Operation {
   std::function<std::optional<std::string>()> run = {};  // returns what went wrong
   std::shared_ptr<Ticket> wait_for = nullptr;
   std::shared_ptr<Ticket> pass = nullptr;
+  bool kernel = false;  // what it runs
 };
 
 // Which call of the device fails, for tests.
@@ -59,6 +61,8 @@ struct DeviceState {
   InjectedFailure injected;
   bool stale_copies = false;  // EmulatedOptions
   FiberPool fibers;
+  std::unique_ptr<RaceDetector> races =
+      RaceDetector::instrumented() ? std::make_unique<RaceDetector>() : nullptr;
 };
 
 // A stream of the emulated device: operations that run in order once someone waits for them.

@@ -66,6 +66,19 @@ void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* b
 void IncreaseRegisters(int count);
 void DecreaseRegisters(int count);
 
+// For the race detector (race_detector.h); nothing where there is none.
+enum class AccessKind { kRead, kWrite, kAtomic };
+void NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place);
+void NoteProxyFence();  // AsyncProxyFence
+void NoteWaitForKernelBefore();
+// Of the warpgroup that stands still: a product is issued, reads two bytes of shared memory, ...
+void NoteProduct();
+void NoteProductRead(uint32_t offset);
+void NoteProductCommit();
+void NoteProductWait(int pending_groups);
+
+void FenceThread();  // __threadfence
+
 // Lets the others run first: for loops that wait for another thread of the block.
 void YieldThread();
 

@@ -110,6 +110,8 @@ Fiber::~Fiber() {
   munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
 }
 
+bool Fiber::OnStack(const void* at) const { return at >= stack_ && at < stack_ + kStackBytes; }
+
 void Fiber::Start(Entry entry, void* argument) {
   entry_ = entry;
   argument_ = argument;

@@ -25,6 +25,7 @@ class Fiber {
   void Resume();          // from outside
   static void Suspend();  // from inside: back to who resumed
   bool ended() const { return ended_; }
+  bool OnStack(const void* at) const;
 
  private:
   struct Context;

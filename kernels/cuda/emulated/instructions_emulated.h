@@ -118,6 +118,9 @@ void LoadMatrices(uint32_t* r, const void* shared) {
       reinterpret_cast<uintptr_t>(shared) % 16 != 0) {
     FailKernel("ldmatrix: a row that is not 16-byte aligned");
   }
+  if (CurrentThread().linear % 32 < 8 * kMatrices) {
+    NoteAccess(shared, 16, AccessKind::kRead, __builtin_return_address(0));
+  }
   MeetWarp(~0u, "ldmatrix", &operand, [](void* const* operands, uint32_t) {
     const auto lane_of = [&](int lane) -> const Operand& {
       return *static_cast<const Operand*>(operands[lane]);
@@ -178,9 +181,9 @@ inline void BulkCopyToShared(void* shared, const void* global, uint32_t bytes, u
   emulated::IssueBulkCopy(shared, global, bytes, barrier);
 }
 inline void FetchLine(const void*) {}
-inline void AsyncProxyFence() {}
+inline void AsyncProxyFence() { emulated::NoteProxyFence(); }
 inline void LetDependentsStart() {}  // one kernel after the other
-inline void WaitForKernelBefore() {}
+inline void WaitForKernelBefore() { emulated::NoteWaitForKernelBefore(); }
 inline void NamedBarrierSync(int id, int threads) { emulated::SyncNamed(id, threads); }
 inline void NamedBarrierArrive(int id, int threads) { emulated::ArriveNamed(id, threads); }
 template <int kCount>

@@ -13,14 +13,6 @@
 namespace refrain::kernels::cuda {
 namespace emulated {
 
-// Of the calling thread's warpgroup; they end with their block.
-inline WgmmaProducts& Products() {
-  std::shared_ptr<void>& products =
-      CurrentThread().block->warpgroup_state[CurrentThread().linear / WgmmaProducts::kThreads];
-  if (products == nullptr) products = std::make_shared<WgmmaProducts>();
-  return *static_cast<WgmmaProducts*>(products.get());
-}
-
 template <class T>
 void IssueWgmma(WgmmaOperand& operand) {
   operand.to_float = ElementToFloat<T>;

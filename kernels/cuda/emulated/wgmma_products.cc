@@ -125,21 +125,46 @@ void WgmmaProducts::CheckHeld(const WgmmaOperand& operand) const {
   }
 }
 
+// To the race detector: they may be read from now on.
+void WgmmaProducts::NoteReads(const WgmmaOperand& operand) {
+  NoteProduct();
+  for (int k = 0; k < kDepth; ++k) {
+    for (int row = 0; operand.a == nullptr && row < kRows; ++row) {
+      NoteProductRead(WgmmaElementOffset(operand.a_descriptor, operand.transpose_a, row, k));
+    }
+    for (int column = 0; column < operand.n; ++column) {
+      NoteProductRead(WgmmaElementOffset(operand.b_descriptor, operand.transpose_b, column, k));
+    }
+  }
+}
+
 void WgmmaProducts::Issue(void* const* operands) {
   const auto& first = *static_cast<const WgmmaOperand*>(operands[0]);
   for (int thread = 1; thread < kThreads; ++thread) {
     CheckAlike(first, *static_cast<const WgmmaOperand*>(operands[thread]));
   }
   CheckHeld(first);
+  NoteReads(first);
   Product product{first, {}, &Take(operands)};
   if (first.a != nullptr) product.a = FragmentsOfA(operands);
   ++product.accumulator->under_way;
   open_.push_back(std::move(product));
 }
 
-void WgmmaProducts::Commit() { groups_.push_back(std::exchange(open_, {})); }
+WgmmaProducts& Products() {
+  std::shared_ptr<void>& products =
+      CurrentThread().block->warpgroup_state[CurrentThread().linear / WgmmaProducts::kThreads];
+  if (products == nullptr) products = std::make_shared<WgmmaProducts>();
+  return *static_cast<WgmmaProducts*>(products.get());
+}
+
+void WgmmaProducts::Commit() {
+  groups_.push_back(std::exchange(open_, {}));
+  NoteProductCommit();
+}
 
 void WgmmaProducts::Wait(int pending_groups) {
+  NoteProductWait(pending_groups);
   while (static_cast<int>(groups_.size()) > pending_groups) {
     for (const Product& product : groups_.front()) {
       Perform(product);

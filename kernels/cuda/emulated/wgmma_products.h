@@ -59,6 +59,7 @@ class WgmmaProducts {
     bool Has(const void* at) const { return at >= begin && at < begin + bytes; }
   };
 
+  static void NoteReads(const WgmmaOperand& operand);
   void CheckHeld(const WgmmaOperand& operand) const;
   Accumulator& Take(void* const* operands);
   void Perform(const Product& product);
@@ -72,6 +73,9 @@ class WgmmaProducts {
   // Perform's: not on its stack, which FailKernel leaves without unwinding it.
   std::vector<float> a_, b_;
 };
+
+// Of the calling thread's warpgroup; they end with their block.
+WgmmaProducts& Products();
 
 }  // namespace refrain::kernels::cuda::emulated
 
