@@ -71,8 +71,8 @@ def test_all_of_them_are_run(repository):
     assert done.returncode == 0, done.stderr
     outcomes = {name: row[0] for name, row in record(repository).items()}
     assert outcomes == {name: "passed" for name in (
-        "format", "sizes", "layers", "tests", "tidy", "thread_safety", "asan", "tsan", "fuzz", "soak",
-        "goldens")}
+        "format", "sizes", "layers", "tests", "tidy", "thread_safety", "asan", "tsan", "races", "fuzz",
+        "soak", "goldens")}
 
 
 def test_quick_keeps_no_record(repository):

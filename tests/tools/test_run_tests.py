@@ -71,6 +71,21 @@ def test_goldens_are_asked_for_all_windows(bazel, monkeypatch, capfd, tmp_path):
     assert arguments[arguments.index("--") + 1:] == ["//tests/integration/golden/..."]
 
 
+def test_races_are_looked_for_in_what_has_kernels(bazel, monkeypatch, capfd, tmp_path):
+    asked = tmp_path / "asked"
+    (tmp_path / "bazel").write_text(
+        f'#!/bin/sh\necho "$@" >> {asked}\n[ "$1" = query ] || exit 7\n'
+        'echo //tests/kernels/cuda:sampling_test //tests/engine:device_steps_test\n')
+    monkeypatch.setattr(run_tests, "default_model", lambda: "/no/model")
+    monkeypatch.setattr("sys.argv", ["tools/test", "--races", "sampling"])
+    assert run_tests.main() == 1
+    assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"
+    query, test = asked.read_text().splitlines()
+    assert "//kernels/cuda/emulated:emulated_device" in query
+    assert "--config=racecheck" in test
+    assert test.partition(" -- ")[2] == "//tests/kernels/cuda:sampling_test"
+
+
 def test_no_model_is_one_failure(bazel, monkeypatch, capfd, tmp_path):
     (tmp_path / "tools").mkdir()
     fetch_model = tmp_path / "tools" / "fetch_model"

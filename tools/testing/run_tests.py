@@ -39,6 +39,11 @@ SANITIZERS = {
     "ASan+UBSan": ["--config=asan", "--config=ubsan", "--config=precompiled", *LONG_RUN],
     "TSan": ["--config=tsan", "--config=precompiled", random_steps(10**5)],
 }
+# Kernels of the emulated device, with its race detector: what links them, but for tests of tools and
+# of shell scripts, which run none.
+RACE_CHECK = ["--config=racecheck", *OPTIMISED, "--test_timeout=600,1800,3600,7200"]
+DEVICE_TESTS = ('kind("cc_test", rdeps(//tests/..., //kernels/cuda/emulated:emulated_device)) '
+                'except //tests/tools/...')
 # Hours of arithmetic whose threads other tests have, too; and what runs in one thread.
 NOT_UNDER_TSAN = [GOLDEN_TESTS, "//tests/kernels/cuda/...", "//tests/kernels/reference/...",
                   "//tests/kvcache/...", "//tools/..."]
@@ -191,6 +196,11 @@ def run_soak(model: str) -> summaries.Summary:
     return total
 
 
+def run_race_check(text: str | None) -> summaries.Summary:
+    targets = [label for label in bazel_query(DEVICE_TESTS) if not text or text in label]
+    return run_bazel_tests(RACE_CHECK, targets)[0] if targets else summaries.Summary()
+
+
 def run_fuzzer(target: str, binary: pathlib.Path, seconds: int, artefacts: pathlib.Path) -> bool:
     """Fuzzes from a copy of the kept corpus; what crashed is left in `artefacts`."""
     corpus = bazel_query(f"labels(data, {target}_corpus_test)")
@@ -254,6 +264,8 @@ def parse_arguments() -> argparse.Namespace:
     for name in SANITIZERS:
         mode.add_argument(f"--{name.partition('+')[0].lower()}", dest="sanitizers",
                           action="store_const", const=[name], help=f"{name} alone")
+    mode.add_argument("--races", action="store_true",
+                      help="kernels on the emulated device, with its race detector")
     mode.add_argument("--fuzz", type=positive_seconds, metavar="SECONDS", help="per fuzz target")
     mode.add_argument("--soak", action="store_true", help="the long tests")
     mode.add_argument("--goldens", action="store_true", help="all windows of every golden setting")
@@ -269,6 +281,9 @@ def run_what_is_asked(arguments: argparse.Namespace) -> summaries.Summary:
         return run_fuzzers(arguments.fuzz, arguments.filter)
     if arguments.sanitizers:
         return run_sanitizers(arguments.sanitizers, default_model(), arguments.filter)
+    if arguments.races:
+        default_model()  # where the tests look for it
+        return run_race_check(arguments.filter)
     if arguments.soak:
         return run_soak(default_model())
     if arguments.goldens:
