@@ -1,10 +1,18 @@
 #include "kernels/cuda/emulated/emulated_queue.h"
 
+#include <atomic>
 #include <utility>
 
 #include "kernels/cuda/emulated/emulated_stream.h"
 
 namespace refrain::kernels::cuda::emulated {
+
+thread_local int64_t DeviceState::current_id = 0;
+
+int64_t DeviceState::NextId() {
+  static std::atomic<int64_t> made = 0;
+  return ++made;
+}
 
 void Queue::Put(Operation operation) {
   const std::lock_guard lock(device_->mutex);
@@ -54,6 +62,10 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
     return;
   }
   auto* const queue = static_cast<Queue*>(stream.native());
+  if (!queue->device().IsCurrent()) {
+    stream.KeepFailure("launch of " + shape.kernel + ": not the calling thread's device");
+    return;
+  }
   if (!queue->capture_valid()) {
     stream.KeepFailure("launch of " + shape.kernel + ": the stream's capture is invalid");
     return;

@@ -60,9 +60,19 @@ struct DeviceState {
   std::optional<std::string> error;
   InjectedFailure injected;
   bool stale_copies = false;  // EmulatedOptions
+  const int64_t id = NextId();
+
+  // The device of the calling thread's launches: that of whoever called last, as cudaSetDevice's.
+  void MakeCurrent() const { current_id = id; }
+  bool IsCurrent() const { return current_id == id; }
+
   FiberPool fibers;
   std::unique_ptr<RaceDetector> races =
       RaceDetector::instrumented() ? std::make_unique<RaceDetector>() : nullptr;
+
+ private:
+  static int64_t NextId();
+  static thread_local int64_t current_id;
 };
 
 // A stream of the emulated device: operations that run in order once someone waits for them.

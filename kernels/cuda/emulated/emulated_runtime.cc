@@ -68,6 +68,7 @@ class EmulatedRuntime final : public Runtime {
                                         ? Stream::Refusal::kNoMemory
                                         : Stream::Refusal::kOther};
     device_->stale_copies = options.stale_copies;
+    device_->MakeCurrent();  // as OpenDevice does
   }
   ~EmulatedRuntime() override {
     for (const auto& [data, bytes] : device_memory_) {
@@ -78,7 +79,10 @@ class EmulatedRuntime final : public Runtime {
   }
 
   const DeviceProperties& properties() const override { return properties_; }
-  absl::Status MakeCurrent() override { return absl::OkStatus(); }
+  absl::Status MakeCurrent() override {
+    device_->MakeCurrent();
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::byte*> AllocateDevice(size_t bytes) override {
     if (absl::Status status = Check("AllocateDevice"); !status.ok()) return status;

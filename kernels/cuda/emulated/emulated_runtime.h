@@ -49,7 +49,9 @@ struct EmulatedOptions {
 // possible, when someone waits for it: an order that a real device may take, and one in which a
 // missing wait shows. Host memory given to CopyAsync must be pinned or an error says so.
 //
-// Memory is at first 0xff in every byte, NaN in any float.
+// Memory is at first 0xff in every byte, NaN in any float. A launch from a thread of which another
+// device is the current one is refused, by all devices alike (a GPU's runtime would put it on that
+// other one, or refuse the stream); who opens a device has it as its own.
 std::unique_ptr<Runtime> MakeEmulatedRuntime(const EmulatedOptions& options);
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/emulated/emulated_runtime.h"
@@ -103,6 +104,30 @@ TEST(CudaBackendTest, UploadsOnTheSpotKeepTheirContent) {
 }
 
 // --- Failures ---
+
+// Of the last one made, the maker's thread has the device; another thread has none.
+TEST(CudaBackendTest, LaunchesGoToItsOwnDeviceFromAnyThread) {
+  const auto first = Make(), second = Make({.devices = 2, .index = 1});
+  const auto embed = [](CudaBackend& backend, float scale) {
+    const std::vector<float> values = {1 * scale, 2 * scale, 3 * scale};
+    const WeightSlice slice{
+        DType::kF32, 3, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
+    const auto table = *backend.PackLinear({&slice, 1}, {.embedding = true});
+    const DeviceFloats out(backend, std::vector<float>(2));
+    const std::vector<int32_t> ids = {2, 0};
+    StepInputs inputs;
+    inputs.ids = ids;
+    backend.BeginStep(inputs);
+    backend.Embed({table.get(), ids, F32View(out.data(), 2, 1)});
+    EXPECT_EQ(out.Read(), (std::vector<float>{3 * scale, scale}));
+  };
+  embed(*first, 1);
+  embed(*second, 2);
+  std::thread([&] {
+    embed(*second, 3);
+    embed(*first, 4);
+  }).join();
+}
 
 TEST(CudaBackendTest, AnErrorOfTheDeviceEndsTheBackEnd) {
   const auto backend = Make({.failing_call = "Kernel", .failing_call_index = 1});

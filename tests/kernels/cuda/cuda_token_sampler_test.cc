@@ -155,6 +155,16 @@ TEST(CudaTokenSamplerTest, LeavesVocabulariesThatAreTooLargeToTheHost) {
   EXPECT_EQ(*sampler, nullptr);
 }
 
+// The thread's device is that of the back end made last.
+TEST(CudaTokenSamplerTest, SamplesOnItsOwnDevice) {
+  Device d;
+  const Device other({.devices = 2, .index = 1});
+  const DeviceFloats one(*d.backend, Peaks({7, 9, 11}));
+  d.Sample(one, {0, 1, 2});
+  EXPECT_TRUE(d.sampler->EndStep().ok());
+  EXPECT_THAT(d.Await(), ElementsAre(7, 9, 11));
+}
+
 // Its operations fail, so the step has no tokens; the one before and the one after have theirs.
 TEST(CudaTokenSamplerTest, AStepThatCouldNotBePutOnTheDeviceFailsAlone) {
   const auto card = std::make_shared<emulated::EmulatedCard>();

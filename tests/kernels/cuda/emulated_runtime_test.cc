@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/device_language.h"
@@ -123,6 +124,21 @@ TEST_F(EmulatedRuntimeTest, TheNthCallFails) {
   EXPECT_THAT(runtime->CopyAsync(memory, memory + 4, 4, *stream).ToString(),
               HasSubstr("CopyAsync: injected failure"));
   EXPECT_TRUE(runtime->CopyAsync(memory, memory + 4, 4, *stream).ok());
+}
+
+TEST_F(EmulatedRuntimeTest, ALaunchNeedsItsDeviceToBeTheThreads) {
+  int value = 1;
+  std::thread([&] { Launch(*first_, {1, 1, 0, "AddOne"}, AddOne, &value); }).join();
+  EXPECT_THAT(runtime_->Synchronize(*first_).ToString(), HasSubstr("not the calling thread's"));
+  const auto other = MakeEmulatedRuntime({.devices = 2, .index = 1});
+  Launch(*second_, {1, 1, 0, "AddOne"}, AddOne, &value);
+  EXPECT_THAT(runtime_->Synchronize(*second_).ToString(), HasSubstr("launch of AddOne"));
+  EXPECT_EQ(value, 1);
+  ASSERT_TRUE(runtime_->MakeCurrent().ok());
+  const auto third = *runtime_->CreateStream(StreamPriority::kNormal);
+  Launch(*third, {1, 1, 0, "AddOne"}, AddOne, &value);
+  EXPECT_TRUE(runtime_->Synchronize(*third).ok());
+  EXPECT_EQ(value, 2);
 }
 
 TEST_F(EmulatedRuntimeTest, AnErrorOfTheDeviceStays) {
