@@ -105,10 +105,11 @@ TEST(CudaBackendTest, UploadsOnTheSpotKeepTheirContent) {
 
 // --- Failures ---
 
-// Of the last one made, the maker's thread has the device; another thread has none.
+// Another thread has no device at first, and this one turns to another before each call.
 TEST(CudaBackendTest, LaunchesGoToItsOwnDeviceFromAnyThread) {
   const auto first = Make(), second = Make({.devices = 2, .index = 1});
-  const auto embed = [](CudaBackend& backend, float scale) {
+  const auto turn_away = [] { MakeEmulatedRuntime({.devices = 3, .index = 2}); };
+  const auto embed = [&](CudaBackend& backend, float scale) {
     const std::vector<float> values = {1 * scale, 2 * scale, 3 * scale};
     const WeightSlice slice{
         DType::kF32, 3, 1, reinterpret_cast<const std::byte*>(values.data()), {}};
@@ -117,7 +118,9 @@ TEST(CudaBackendTest, LaunchesGoToItsOwnDeviceFromAnyThread) {
     const std::vector<int32_t> ids = {2, 0};
     StepInputs inputs;
     inputs.ids = ids;
+    turn_away();
     backend.BeginStep(inputs);
+    turn_away();
     backend.Embed({table.get(), ids, F32View(out.data(), 2, 1)});
     EXPECT_EQ(out.Read(), (std::vector<float>{3 * scale, scale}));
   };

@@ -155,14 +155,20 @@ TEST(CudaTokenSamplerTest, LeavesVocabulariesThatAreTooLargeToTheHost) {
   EXPECT_EQ(*sampler, nullptr);
 }
 
-// The thread's device is that of the back end made last.
+// Before each call the thread turns to another device.
 TEST(CudaTokenSamplerTest, SamplesOnItsOwnDevice) {
   Device d;
-  const Device other({.devices = 2, .index = 1});
   const DeviceFloats one(*d.backend, Peaks({7, 9, 11}));
+  const auto turn_away = [] { emulated::MakeEmulatedRuntime({.devices = 2, .index = 1}); };
+  turn_away();
   d.Sample(one, {0, 1, 2});
+  turn_away();
+  const std::vector<LogprobsRow> rows(1);
+  d.sampler->Logprobs({rows, F32View(one.data(), 3, kVocab)});
+  turn_away();
   EXPECT_TRUE(d.sampler->EndStep().ok());
   EXPECT_THAT(d.Await(), ElementsAre(7, 9, 11));
+  EXPECT_EQ(d.logprobs.size(), 1u);
 }
 
 // Its operations fail, so the step has no tokens; the one before and the one after have theirs.
