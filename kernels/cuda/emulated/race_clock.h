@@ -22,6 +22,7 @@ struct Clock {
   std::vector<uint32_t> proxied;  // up to which its plain writes are seen by asynchronous copies
   bool kernel_before_ended = false;
   std::map<uint32_t, ClockPtr> others;  // of other runs of blocks, by run
+  ClockPtr fenced;  // what is behind some __threadfence known here, by run, in `others` alone
 
   static uint32_t At(const std::vector<uint32_t>& epochs, size_t agent) {
     return agent < epochs.size() ? epochs[agent] : 0;
@@ -50,6 +51,7 @@ class ClockJoiner {
     Clock::Raise(joined->seen, b->seen);
     Clock::Raise(joined->proxied, b->proxied);
     joined->kernel_before_ended |= b->kernel_before_ended;
+    joined->fenced = Join(a->fenced, b->fenced);
     for (const auto& [run, other] : b->others) {
       ClockPtr& own = joined->others[run];
       own = Join(own, other);

@@ -48,14 +48,16 @@ void RaceDetector::BeginBlock(const std::byte* shared, size_t shared_bytes) {
 // --- Order ---
 
 ClockPtr RaceDetector::Release(const int* threads, size_t count) {
-  ClockPtr joined, fences;
+  ClockPtr joined, proxied, fenced;
   for (size_t i = 0; i < count; ++i) {
     joined = joiner_.Join(joined, threads_[threads[i]].clock);
-    fences = joiner_.Join(fences, threads_[threads[i]].proxied_clock);
+    proxied = joiner_.Join(proxied, threads_[threads[i]].proxied_clock);
+    fenced = joiner_.Join(fenced, threads_[threads[i]].fenced);
   }
   auto released = joined == nullptr ? std::make_shared<Clock>() : std::make_shared<Clock>(*joined);
   released->seen.resize(std::max<size_t>(released->seen.size(), 2 * thread_count_ + kGroups));
-  if (fences != nullptr) Clock::Raise(released->proxied, fences->seen);
+  if (proxied != nullptr) Clock::Raise(released->proxied, proxied->seen);
+  released->fenced = joiner_.Join(released->fenced, fenced);
   for (size_t i = 0; i < count; ++i) {
     const int at = threads[i];
     ThreadState& thread = threads_[at];
@@ -121,6 +123,7 @@ void RaceDetector::Fence(int thread) {
   auto fenced = std::make_shared<Clock>();
   fenced->others = std::exchange(own->others, {});
   fenced->kernel_before_ended = own->kernel_before_ended;
+  own->fenced = nullptr;
   fenced->others[run_] = std::move(own);
   state.fenced = std::move(fenced);
 }
@@ -213,6 +216,7 @@ std::optional<std::string> RaceDetector::Access(int thread, const void* at, size
   if (race.has_value() || kind != AccessKind::kAtomic) return race;
   ClockPtr& released = atomics_[at];
   state.seen_loose = joiner_.Join(state.seen_loose, released);
+  if (state.clock != nullptr) released = joiner_.Join(released, state.clock->fenced);
   released = joiner_.Join(released, state.fenced);
   return std::nullopt;
 }

@@ -24,7 +24,8 @@ namespace refrain::kernels::cuda::emulated {
 //     did before what those that waited do after. Shuffles, votes and products of a warp order
 //     nothing.
 //   - An atomic operation orders across blocks only between a __threadfence before it and one after
-//     it (PTX: fence.sc between relaxed operations); barriers carry that to the block's threads.
+//     it (PTX: fence.sc and relaxed operations; the fence before it may be another thread's, if a
+//     barrier lies between); barriers carry that to the block's threads.
 //   - Copies and wgmma are agents of their own: done when waited for (cp.async by their thread,
 //   bulk
 //     copies at their mbarrier, products by wgmma.wait_group of their warpgroup).
@@ -86,8 +87,7 @@ class RaceDetector {
   struct ThreadState {
     ClockPtr clock;      // of what others did; shared by threads that met
     uint32_t epoch = 1;  // of what it does now
-    // What an atomic releases, of the last __threadfence, and what atomics saw, not yet behind one:
-    // both only in `others`.
+    // Of its last __threadfence, and what atomics saw, not yet behind one: both only in `others`.
     ClockPtr fenced, seen_loose;
     uint32_t proxied_epoch = 0;  // its own epochs up to here are behind its last proxy fence,
     ClockPtr proxied_clock;      // and so is what its clock knew then

@@ -343,6 +343,7 @@ TEST(CudaBackendTest, AStepNeedsNoMemoryBesideWhatWasReservedForIt) {
   const WeightSlice slice{
       DType::kBF16, kOut, kCols, reinterpret_cast<const std::byte*>(values.data()), {}};
   const auto weight = *backend->PackLinear({&slice, 1}, {});
+  const DeviceFloats normed(*backend, std::vector<float>(kStepRows * kCols));
   const DeviceFloats x(*backend, std::vector<float>(kStepRows * kCols, 1.0f));
   const DeviceFloats out(*backend, std::vector<float>(kStepRows * kOut));
   const DeviceFloats norm(*backend, std::vector<float>(kCols, 1.0f));
@@ -363,7 +364,7 @@ TEST(CudaBackendTest, AStepNeedsNoMemoryBesideWhatWasReservedForIt) {
     const TensorView some_x = F32View(x.data(), rows, kCols);
     const TensorView some_out = F32View(out.data(), rows, kOut);
     const std::vector<int32_t> indexes(static_cast<size_t>(rows), 0);
-    backend->RmsNorm({1e-5, some_x, norm.data(), indexes, some_x});
+    backend->RmsNorm({1e-5, some_x, norm.data(), indexes, F32View(normed.data(), rows, kCols)});
     backend->Linear({weight.get(), some_x, some_out});
     backend->GateUp({weight.get(), weight.get(), some_x, some_out});
   }

@@ -351,6 +351,26 @@ TEST_F(RaceDetectorTest, ACounterOrdersBlocksBetweenItsFences) {
   }
 }
 
+// Each thread fences what it wrote itself, before the barrier.
+__global__ void AddUpBehindOwnFences(bool fences, int* out) {
+  int* const last = SharedMemory<int>();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  if (fences || threadIdx.x == 0) __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    *last = atomicAdd(out + 1000, 1) == static_cast<int>(gridDim.x) - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  if (*last == 0 || threadIdx.x != 0) return;
+  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) out[999] += out[i];
+  out[1000] = 0;
+}
+
+TEST_F(RaceDetectorTest, AFenceIsForWhatWasDoneBeforeIt) {
+  ExpectNeeded({3, 32, 4, "AddUpBehindOwnFences"}, AddUpBehindOwnFences, "of block 0 writes");
+}
+
 // --- Kernels that overlap ---
 
 __global__ void WriteWord(bool wait, int* out) {
