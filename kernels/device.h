@@ -36,7 +36,8 @@ class DeviceBuffer {
 // or chunks. Called by the engine thread (weights at load, KV pool, chunk copies); an
 // implementation must allow Copy* from one thread at a time, and from all threads of
 // Backend::ForEachOnHost where the host may read its memory. Failure: Allocate returns
-// RESOURCE_EXHAUSTED with the size asked for; copies report a broken device as INTERNAL.
+// RESOURCE_EXHAUSTED with the size asked for; copies report a broken device as INTERNAL, those from
+// and to the host a want of memory for the copy itself as RESOURCE_EXHAUSTED.
 class Device {
  public:
   virtual ~Device() = default;

@@ -44,7 +44,9 @@ void CudaDevice::Free(std::byte* data, size_t bytes) {
 
 absl::Status CudaDevice::Copy(std::byte* to, const std::byte* from, size_t bytes) {
   ++copies_;
-  return runtime_.CopyAsync(to, from, bytes, stream_);
+  absl::Status status = runtime_.CopyAsync(to, from, bytes, stream_);
+  // Who copies a chunk would take it for a full pool (CacheManager::Reserve).
+  return absl::IsResourceExhausted(status) ? absl::InternalError(status.message()) : status;
 }
 
 absl::Status CudaDevice::CopyToHost(std::byte* host, const std::byte* from, size_t bytes) {

@@ -121,13 +121,10 @@ class CudaRuntime final : public Runtime {
     absl::Status status = Current([&] {
       int lowest = 0, highest = 0;
       cudaDeviceGetStreamPriorityRange(&lowest, &highest);
-      const cudaError_t error = cudaStreamCreateWithPriority(
-          &stream, cudaStreamNonBlocking, priority == StreamPriority::kHigh ? highest : lowest);
-      if (error != cudaErrorMemoryAllocation) {
-        return StatusOf(error, "cudaStreamCreateWithPriority");
-      }
-      cudaGetLastError();
-      return absl::ResourceExhaustedError("cudaStreamCreateWithPriority: no memory for a stream");
+      return StatusOfNew(
+          cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                       priority == StreamPriority::kHigh ? highest : lowest),
+          "cudaStreamCreateWithPriority");
     });
     if (!status.ok()) return status;
     return std::unique_ptr<Stream>(new CudaStream(stream));
@@ -143,8 +140,8 @@ class CudaRuntime final : public Runtime {
   absl::Status CopyAsync(std::byte* to, const std::byte* from, size_t bytes,
                          Stream& stream) override {
     return Current([&] {
-      return StatusOf(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Native(stream)),
-                      "cudaMemcpyAsync");
+      return StatusOfNew(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Native(stream)),
+                         "cudaMemcpyAsync");
     });
   }
 
@@ -152,15 +149,15 @@ class CudaRuntime final : public Runtime {
                              size_t from_pitch, size_t row_bytes, size_t rows,
                              Stream& stream) override {
     return Current([&] {
-      return StatusOf(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
-                                        cudaMemcpyDefault, Native(stream)),
-                      "cudaMemcpy2DAsync");
+      return StatusOfNew(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
+                                           cudaMemcpyDefault, Native(stream)),
+                         "cudaMemcpy2DAsync");
     });
   }
 
   absl::Status FillAsync(std::byte* to, uint8_t value, size_t bytes, Stream& stream) override {
     return Current([&] {
-      return StatusOf(cudaMemsetAsync(to, value, bytes, Native(stream)), "cudaMemsetAsync");
+      return StatusOfNew(cudaMemsetAsync(to, value, bytes, Native(stream)), "cudaMemsetAsync");
     });
   }
 
@@ -179,13 +176,14 @@ class CudaRuntime final : public Runtime {
 
   absl::Status Record(Event& event, Stream& stream) override {
     return Current([&] {
-      return StatusOf(cudaEventRecord(Native(event), Native(stream)), "cudaEventRecord");
+      return StatusOfNew(cudaEventRecord(Native(event), Native(stream)), "cudaEventRecord");
     });
   }
 
   absl::Status WaitFor(Event& event, Stream& stream) override {
     return Current([&] {
-      return StatusOf(cudaStreamWaitEvent(Native(stream), Native(event), 0), "cudaStreamWaitEvent");
+      return StatusOfNew(cudaStreamWaitEvent(Native(stream), Native(event), 0),
+                         "cudaStreamWaitEvent");
     });
   }
 
@@ -248,11 +246,8 @@ class CudaRuntime final : public Runtime {
 
   absl::Status LaunchGraph(Graph& graph, Stream& stream) override {
     return Current([&] {
-      const cudaError_t error =
-          cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), Native(stream));
-      if (error != cudaErrorMemoryAllocation) return StatusOf(error, "cudaGraphLaunch");
-      cudaGetLastError();
-      return absl::ResourceExhaustedError("cudaGraphLaunch: no memory for the launch");
+      return StatusOfNew(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), Native(stream)),
+                         "cudaGraphLaunch");
     });
   }
 
@@ -271,7 +266,7 @@ class CudaRuntime final : public Runtime {
   absl::StatusOr<std::unique_ptr<Event>> MakeEvent(unsigned flags) {
     cudaEvent_t event = nullptr;
     absl::Status status = Current([&] {
-      return StatusOf(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+      return StatusOfNew(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
     });
     if (!status.ok()) return status;
     return std::make_unique<CudaEvent>(event);

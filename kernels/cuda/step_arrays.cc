@@ -30,7 +30,18 @@ UploadBuffer::~UploadBuffer() {
   }
 }
 
+absl::Status UploadBuffer::HaveEvents() {
+  for (Pinned& pinned : pinned_) {
+    if (pinned.copied != nullptr) continue;
+    absl::StatusOr<std::unique_ptr<Event>> event = runtime_.CreateEvent();
+    if (!event.ok()) return event.status();
+    pinned.copied = *std::move(event);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status UploadBuffer::Reserve(size_t bytes) {
+  if (absl::Status status = HaveEvents(); !status.ok()) return status;
   const size_t most = Grown(0, bytes);
   return ReserveScratch(device_, most, most, &buffer_);
 }
@@ -40,12 +51,8 @@ absl::StatusOr<std::byte*> UploadBuffer::Stage(size_t bytes) {
     return absl::FailedPreconditionError(
         absl::StrCat(bytes, " bytes of a step cannot be copied while it is recorded"));
   }
+  if (absl::Status status = HaveEvents(); !status.ok()) return status;  // nobody has reserved
   Pinned& pinned = pinned_[next_];
-  if (pinned.copied == nullptr) {
-    absl::StatusOr<std::unique_ptr<Event>> event = runtime_.CreateEvent();
-    if (!event.ok()) return event.status();
-    pinned.copied = *std::move(event);
-  }
   if (absl::Status status = runtime_.Synchronize(*pinned.copied); !status.ok()) return status;
   if (pinned.bytes < bytes || pinned.data == nullptr) {
     const size_t grown = Grown(pinned.bytes, bytes);

@@ -28,7 +28,8 @@ class UploadBuffer {
   UploadBuffer(const UploadBuffer&) = delete;
   UploadBuffer& operator=(const UploadBuffer&) = delete;
 
-  // Takes the device memory of uploads of up to `bytes` bytes; what was there is lost.
+  // Takes the device memory of uploads of up to `bytes` bytes, and makes the events that pinned
+  // buffers are waited for by; what was there is lost.
   absl::Status Reserve(size_t bytes);
 
   // Where `bytes` bytes can be written for the next Upload.
@@ -44,6 +45,8 @@ class UploadBuffer {
     size_t bytes = 0;
     std::unique_ptr<Event> copied;
   };
+
+  absl::Status HaveEvents();
 
   Runtime& runtime_;
   Stream& stream_;

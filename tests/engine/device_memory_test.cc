@@ -360,12 +360,13 @@ TEST_F(DeviceMemoryTest, StepsWithoutMemoryRunAgainAsSmallerOnes) {
   EXPECT_EQ(engine.engine->health(), absl::OkStatus());
 }
 
-// A card that refuses launches for want of memory: `count` from the one with this number on.
-BackendChooser Refusing(int64_t launch, int64_t count) {
+// A card that refuses launches, or another call, for want of memory: `count` from the one with this
+// number on.
+BackendChooser Refusing(int64_t index, int64_t count, const std::string& call = "Launch") {
   return [=](const BackendOptions&) -> absl::StatusOr<ChosenBackend> {
     auto made = device::CudaBackend::Create(device::emulated::MakeEmulatedRuntime(
-        {.failing_call = "Launch",
-         .failing_call_index = launch,
+        {.failing_call = call,
+         .failing_call_index = index,
          .failing_calls = count,
          .failing_code = absl::StatusCode::kResourceExhausted}));
     if (!made.ok()) return made.status();
@@ -376,10 +377,10 @@ BackendChooser Refusing(int64_t launch, int64_t count) {
 }
 
 // What the start fails of, which is before the first step.
-int64_t LaunchesOfStart(const EngineOptions& options) {
-  int64_t launches = 0;
-  while (!MakeEngineParts(options, Refusing(launches, 1)).ok()) ++launches;
-  return launches;
+int64_t CallsOfStart(const EngineOptions& options, const std::string& call = "Launch") {
+  int64_t calls = 0;
+  while (!MakeEngineParts(options, Refusing(calls, 1, call)).ok()) ++calls;
+  return calls;
 }
 
 // Copies of a step's arrays, of a list of attention's or of positions among them: what did not come
@@ -399,7 +400,7 @@ TEST_F(DeviceMemoryTest, AStepWithALaunchWithoutMemoryRunsAgain) {
     const DeviceEngine undisturbed = Serve(options, Chooser(64 << 20, std::make_shared<Card>()));
     std::vector<Output> expected;
     for (const Request& request : requests) expected.push_back(undisturbed.Run(request));
-    const int64_t begin = LaunchesOfStart(options) + (compute_dtype == kF32 ? 0 : 2);
+    const int64_t begin = CallsOfStart(options) + (compute_dtype == kF32 ? 0 : 2);
     for (int64_t launch = begin; launch < begin + 90; launch += launch < begin + 40 ? 4 : 17) {
       const DeviceEngine engine = Serve(options, Refusing(launch, 1));
       std::vector<std::shared_ptr<TokenStream>> streams;
@@ -414,9 +415,31 @@ TEST_F(DeviceMemoryTest, AStepWithALaunchWithoutMemoryRunsAgain) {
   }
 }
 
+// Events behind copies of a step's arrays, and behind the tokens that it gives; of the clock's and
+// of passes that are given up no step fails.
+TEST_F(DeviceMemoryTest, AStepThatRecordsNoEventForWantOfMemoryRunsAgain) {
+  const DeviceEngine undisturbed = Serve(Options(), Chooser(64 << 20, std::make_shared<Card>()));
+  const std::vector<Request> requests = LargeRequests(5, 2);
+  const int64_t begin = CallsOfStart(Options(), "Record");
+  int64_t again = 0;
+  for (int64_t record = begin; record < begin + 24; record += 5) {
+    const DeviceEngine engine = Serve(Options(), Refusing(record, 1, "Record"));
+    std::vector<std::shared_ptr<TokenStream>> streams;
+    for (const Request& request : requests) streams.push_back(*engine.engine->Submit(request));
+    for (size_t i = 0; i < streams.size(); ++i) {
+      const Output output = engine.Wait(*streams[i]);
+      if (absl::IsResourceExhausted(output.status)) continue;  // of a step of one token
+      ExpectSame(output, undisturbed.Run(requests[i]), "record " + std::to_string(record));
+    }
+    again += engine.engine->stats().steps_without_memory_total;
+    EXPECT_EQ(engine.engine->health(), absl::OkStatus()) << record;
+  }
+  EXPECT_GE(again, 1);
+}
+
 TEST_F(DeviceMemoryTest, ACardThatRefusesEveryLaunchEndsRequestsAndNotTheEngine) {
   const DeviceEngine undisturbed = Serve(Options(), Chooser(64 << 20, std::make_shared<Card>()));
-  const DeviceEngine engine = Serve(Options(), Refusing(LaunchesOfStart(Options()), 12));
+  const DeviceEngine engine = Serve(Options(), Refusing(CallsOfStart(Options()), 12));
   const Request request = RequestFor(Prompt(40, 5), 4);
   Output output = engine.Run(request);
   EXPECT_EQ(output.status.code(), absl::StatusCode::kResourceExhausted);

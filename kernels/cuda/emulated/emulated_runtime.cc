@@ -176,10 +176,12 @@ class EmulatedRuntime final : public Runtime {
 
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
     if (absl::Status status = Check("CreateEvent"); !status.ok()) return status;
+    ++options_.card->events;
     return std::make_unique<EmulatedEvent>();
   }
   absl::StatusOr<std::unique_ptr<Event>> CreateTimingEvent() override {
     if (absl::Status status = Check("CreateTimingEvent"); !status.ok()) return status;
+    ++options_.card->events;
     auto event = std::make_unique<EmulatedEvent>();
     event->timing = true;
     return event;

@@ -15,12 +15,13 @@
 namespace refrain::kernels::cuda::emulated {
 
 // One card that several programs use, each through a runtime of its own: what of its memory is
-// used, what copies from pinned memory have brought so far, and how often the host waited for all
-// of a stream.
+// used, what copies from pinned memory have brought so far, how often the host waited for all of a
+// stream, and how many events were made.
 struct EmulatedCard {
   std::atomic<size_t> used_bytes = 0;
   std::atomic<size_t> uploaded_bytes = 0;
   std::atomic<int64_t> stream_waits = 0;
+  std::atomic<int64_t> events = 0;
 };
 
 struct EmulatedOptions {

@@ -291,6 +291,17 @@ TEST(CudaBackendTest, AFailedCopyToTheDeviceFailsTheStepAndNotTheNext) {
   EXPECT_EQ(x.Read(), (std::vector<float>{4, 6}));
 }
 
+// RESOURCE_EXHAUSTED is what a full KV cache is told by.
+TEST(CudaBackendTest, ACopyOnTheDeviceWithoutMemoryIsNoFullPool) {
+  const auto backend = Make({.failing_call = "CopyAsync",
+                             .failing_call_index = 0,
+                             .failing_code = absl::StatusCode::kResourceExhausted});
+  const DeviceBuffer bytes = *backend->device().Allocate(16, false);
+  const absl::Status status = backend->device().Copy(bytes.data(), bytes.data() + 8, 8);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("CopyAsync: injected failure"));
+}
+
 TEST(CudaBackendTest, ScratchThatDoesNotFitFailsTheStepAndNotTheNext) {
   const auto backend = Make({.memory_bytes = 400000});
   const std::vector<float> values(4 * 4, 1.0f);
@@ -334,7 +345,8 @@ TEST(CudaBackendTest, ScratchDoesNotGrowWithEveryRow) {
 }
 
 // Of operations that the step does not name among others: gate, sums of split products, tile list,
-// partial states, counters, positions, and arrays that come with the step or beside it.
+// partial states, counters, positions, and arrays that come with the step or beside it. Nor an
+// event, for which a driver may find no memory either.
 TEST(CudaBackendTest, AStepNeedsNoMemoryBesideWhatWasReservedForIt) {
   constexpr int64_t kCols = 1024, kOut = 64, kStepRows = 8;
   const auto card = std::make_shared<EmulatedCard>();
@@ -358,17 +370,21 @@ TEST(CudaBackendTest, AStepNeedsNoMemoryBesideWhatWasReservedForIt) {
       backend->ReserveFor({.rows = kStepRows, .ffn_size = kOut, .attention = attention.args}).ok());
 
   card->used_bytes += size_t{1} << 30;
-  backend->BeginStep(attention.Inputs(1));
-  backend->ChunkAttention(attention.args);
-  for (int64_t rows = 1; rows <= kStepRows; ++rows) {
-    const TensorView some_x = F32View(x.data(), rows, kCols);
-    const TensorView some_out = F32View(out.data(), rows, kOut);
-    const std::vector<int32_t> indexes(static_cast<size_t>(rows), 0);
-    backend->RmsNorm({1e-5, some_x, norm.data(), indexes, F32View(normed.data(), rows, kCols)});
-    backend->Linear({weight.get(), some_x, some_out});
-    backend->GateUp({weight.get(), weight.get(), some_x, some_out});
+  const int64_t events = card->events;
+  for (uint64_t generation = 1; generation <= 2; ++generation) {  // buffers are used in turn
+    backend->BeginStep(attention.Inputs(generation));
+    backend->ChunkAttention(attention.args);
+    for (int64_t rows = 1; rows <= kStepRows; ++rows) {
+      const TensorView some_x = F32View(x.data(), rows, kCols);
+      const TensorView some_out = F32View(out.data(), rows, kOut);
+      const std::vector<int32_t> indexes(static_cast<size_t>(rows), 0);
+      backend->RmsNorm({1e-5, some_x, norm.data(), indexes, F32View(normed.data(), rows, kCols)});
+      backend->Linear({weight.get(), some_x, some_out});
+      backend->GateUp({weight.get(), weight.get(), some_x, some_out});
+    }
+    EXPECT_EQ(backend->Synchronize(), absl::OkStatus());
   }
-  EXPECT_EQ(backend->Synchronize(), absl::OkStatus());
+  EXPECT_EQ(card->events, events);
   card->used_bytes -= size_t{1} << 30;
 }
 
