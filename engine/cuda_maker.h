@@ -13,8 +13,8 @@ namespace refrain::engine {
 // leaves out what only Hopper has; levels of a CPU say nothing here. Its attention is tried first
 // (kernels/cuda/attention_check.h), and products by cuBLASLt as weights are packed
 // (kernels/cuda/library_products.h). FAILED_PRECONDITION: this build has none, or this machine has
-// no driver, none that is new enough or no device that is; NOT_FOUND: no device of this number;
-// INTERNAL: the device failed.
+// no driver, none that is new enough or no device that is, or the device cannot be used; NOT_FOUND:
+// no device of this number; INTERNAL: the device failed.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeCudaBackend(const BackendOptions& options);
 
 // Whether this build has one.

@@ -52,8 +52,9 @@ struct CudaOptions {
 // from then on is INTERNAL and says what it was. Threads as Backend says.
 class CudaBackend final : public Backend {
  public:
-  // FAILED_PRECONDITION: no device or driver, or a device older than sm_80; NOT_FOUND: no device of
-  // this number; INTERNAL: the device failed while its attention was tried.
+  // FAILED_PRECONDITION: no device or driver, or a device that cannot be used or is older than
+  // sm_80; NOT_FOUND: no device of this number; INTERNAL: the device failed while its attention was
+  // tried.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(const CudaOptions& options);
   // On the runtime's device.
   static absl::StatusOr<std::unique_ptr<CudaBackend>> Create(std::unique_ptr<Runtime> runtime,

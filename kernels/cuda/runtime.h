@@ -117,11 +117,13 @@ class Runtime {
   virtual absl::StatusOr<std::unique_ptr<ProductLibrary>> OpenProductLibrary() = 0;
 };
 
-// The devices of this machine. FAILED_PRECONDITION with the reason where there is no driver, one
-// too old, or no device; an empty list does not occur.
+// The devices of this machine that tell what they are; by number, of which some may be missing.
+// FAILED_PRECONDITION with the reason where there is no driver, one too old, or no such device; an
+// empty list does not occur.
 absl::StatusOr<std::vector<DeviceProperties>> ListDevices();
 
-// NOT_FOUND names the devices there are.
+// NOT_FOUND names the devices there are; FAILED_PRECONDITION as ListDevices, and with the reason
+// where this device cannot be used, whatever the others are.
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int index);
 
 }  // namespace refrain::kernels::cuda

@@ -293,9 +293,11 @@ std::string WhyNone(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
-}  // namespace
+// A device's properties, or why it has none: a sick one is nobody's business but who asks for it.
+using Answer = absl::StatusOr<DeviceProperties>;
 
-absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
+// By number; at least one.
+absl::StatusOr<std::vector<Answer>> AskDevices() {
   // By default a kernel's code takes device memory when it is first launched: in the middle of a
   // step, once the KV cache has been given what was free. What the operator has set stays. Read by
   // the first call of the runtime.
@@ -306,27 +308,54 @@ absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
     cudaGetLastError();
     return absl::FailedPreconditionError(absl::StrCat("no CUDA device: ", WhyNone(error)));
   }
+  std::vector<Answer> answers;
+  for (int i = 0; i < count; ++i) answers.push_back(ReadProperties(i));
+  return answers;
+}
+
+// "0 (NVIDIA H200), 1 (cannot be used: ...)".
+std::string NamesOf(const std::vector<Answer>& answers) {
+  std::string names;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ", i, " (");
+    if (answers[i].ok()) {
+      absl::StrAppend(&names, answers[i]->name, ")");
+    } else {
+      absl::StrAppend(&names, "cannot be used: ", answers[i].status().message(), ")");
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DeviceProperties>> ListDevices() {
+  absl::StatusOr<std::vector<Answer>> answers = AskDevices();
+  if (!answers.ok()) return answers.status();
   std::vector<DeviceProperties> devices;
-  for (int i = 0; i < count; ++i) {
-    absl::StatusOr<DeviceProperties> properties = ReadProperties(i);
-    if (!properties.ok()) return properties.status();
-    devices.push_back(*std::move(properties));
+  for (const Answer& answer : *answers) {
+    if (answer.ok()) devices.push_back(*answer);
+  }
+  if (devices.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no CUDA device can be used: ", NamesOf(*answers)));
   }
   return devices;
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int index) {
-  absl::StatusOr<std::vector<DeviceProperties>> devices = ListDevices();
-  if (!devices.ok()) return devices.status();
-  if (index < 0 || index >= static_cast<int>(devices->size())) {
-    std::string names;
-    for (const DeviceProperties& device : *devices) {
-      absl::StrAppend(&names, names.empty() ? "" : ", ", device.index, " (", device.name, ")");
-    }
+  absl::StatusOr<std::vector<Answer>> answers = AskDevices();
+  if (!answers.ok()) return answers.status();
+  if (index < 0 || index >= static_cast<int>(answers->size())) {
     return absl::NotFoundError(
-        absl::StrCat("there is no CUDA device ", index, "; devices: ", names));
+        absl::StrCat("there is no CUDA device ", index, "; devices: ", NamesOf(*answers)));
   }
-  auto runtime = std::make_unique<CudaRuntime>((*devices)[index]);
+  const Answer& answer = (*answers)[static_cast<size_t>(index)];
+  if (!answer.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", index, " cannot be used: ", answer.status().message()));
+  }
+  auto runtime = std::make_unique<CudaRuntime>(*answer);
   // Makes the driver's context, which is where a card that is full, or that another process has for
   // itself, fails.
   if (absl::Status status = runtime->MakeCurrent(); !status.ok()) {

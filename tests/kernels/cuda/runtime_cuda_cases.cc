@@ -100,5 +100,47 @@ TEST_F(RuntimeCuda, WhoWaitsLearnsOfEarlierWorkThatIsLost) {
   }
 }
 
+// A server on another card, or on the CPU (FAILED_PRECONDITION), starts all the same.
+TEST_F(RuntimeCuda, ASickDeviceIsTheBusinessOfWhoAsksForIt) {
+  TheFakeCudaRuntime().devices = 3;
+  TheFakeCudaRuntime().sick_devices = {{1, cudaErrorUnknown}};
+  for (const int index : {0, 2}) {
+    const auto runtime = OpenDevice(index);
+    ASSERT_TRUE(runtime.ok()) << runtime.status();
+    EXPECT_EQ((*runtime)->properties().index, index);
+  }
+  const auto devices = ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 2u);
+  EXPECT_EQ((*devices)[0].name, "A");
+  EXPECT_EQ((*devices)[1].name, "C");
+  EXPECT_EQ((*devices)[1].index, 2);
+  const absl::Status sick = OpenDevice(1).status();
+  EXPECT_EQ(sick.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(sick.message(),
+              HasSubstr("CUDA device 1 cannot be used: cudaGetDeviceProperties: cudaErrorOther"));
+  const absl::Status none = OpenDevice(3).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(none.message(), HasSubstr("no CUDA device 3; devices: 0 (A), 1 (cannot be used: "));
+  EXPECT_THAT(none.message(), HasSubstr("), 2 (C)"));
+  EXPECT_EQ(TheFakeCudaRuntime().last_error, cudaSuccess);
+}
+
+TEST_F(RuntimeCuda, WhereAllDevicesAreSickThereIsNoneToUse) {
+  TheFakeCudaRuntime().sick_devices = {{0, cudaErrorUnknown}};
+  for (const absl::Status& status : {ListDevices().status(), OpenDevice(0).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("cannot be used: cudaGetDeviceProperties: "));
+  }
+}
+
+// Makes the driver's context.
+TEST_F(RuntimeCuda, ADeviceThatCannotBeMadeCurrentCannotBeUsed) {
+  const absl::Status status =
+      Failing("cudaSetDevice", cudaErrorDevicesUnavailable, [] { return OpenDevice(0).status(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("CUDA device 0 (A) cannot be used: cudaSetDevice: "));
+}
+
 }  // namespace
 }  // namespace refrain::kernels::cuda
