@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_launcher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cuda/scratch.h"
 
@@ -50,6 +51,7 @@ void AttentionLauncher::UseMultiprocessors(int count) {
 void AttentionLauncher::BeginStep(const StepInputs& inputs) {
   announced_ = inputs.plan;
   generation_ = inputs.plan_generation;
+  pass_ = inputs.pass;
   destinations_ = inputs.destinations;
   ++step_;
 }
@@ -64,6 +66,10 @@ AttentionLauncher::Key AttentionLauncher::KeyOf(const ChunkAttentionArgs& args) 
   return {
       {args.num_heads, kv.num_kv_heads, kv.head_dim, kv.chunk_tokens, kv.dtype, args.reproducible},
       args.mode};
+}
+
+bool AttentionLauncher::Alike(const ChunkAttentionArgs& a, const ChunkAttentionArgs& b) {
+  return KeyOf(a) == KeyOf(b) && a.kv == b.kv && a.window_tokens == b.window_tokens;
 }
 
 absl::Status AttentionLauncher::Reserve(const ChunkAttentionArgs& args) {
@@ -88,7 +94,8 @@ absl::Status AttentionLauncher::HaveList(const ChunkAttentionArgs& args) {
 }
 
 absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
-  if (!launched_.has_value()) return false;
+  // Another model's shape and pool are nothing to plan this one's step with.
+  if (launched_pass_ == nullptr || launched_pass_ != inputs.pass) return false;
   ChunkAttentionArgs args = *launched_;
   args.plan = inputs.plan;
   args.steps = inputs.steps;
@@ -101,7 +108,15 @@ absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
 }
 
 absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args, bool behind_rope) {
+  if (!launched_.has_value() || !Alike(*launched_, args)) {
+    // Plans and steps of two models may have the same numbers.
+    list_generation_.reset();
+    positions_step_.reset();
+    launched_pass_ = nullptr;
+    ++layout_;
+  }
   launched_ = args;
+  if (pass_ != nullptr) launched_pass_ = pass_;  // a step without one may be of the same model
   const auto uploads = [this] { return uploads_ + arrays_.loose_uploads(); };
   const uint64_t before = uploads();
   if (absl::Status status = HaveList(args); !status.ok()) return status;
@@ -172,11 +187,12 @@ absl::Status AttentionLauncher::ReserveScratch(const Key& key) {
   const int32_t rows =
       std::max(max_partial_rows_, (tiles_->num_partial_rows() + kPartialRowsAtATime) /
                                       kPartialRowsAtATime * kPartialRowsAtATime);
-  max_partial_rows_ = 0;
+  const int32_t before = std::exchange(max_partial_rows_, 0);
   const size_t bytes =
       PartialStateFloats(rows, key.shape.num_heads, key.shape.head_dim) * sizeof(float);
   absl::Status status = cuda::ReserveScratch(device_, bytes, bytes, &partials_);
   if (!status.ok()) return status;
+  if (rows != before) ++layout_;  // what was there for another shape may have been room enough
   max_partial_rows_ = rows;
   const size_t counter_bytes = std::max(kLeastCounters, tiles_->num_counters()) * sizeof(int32_t);
   // Fresh memory is zeros, and every launch leaves zeros behind.

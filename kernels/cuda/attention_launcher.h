@@ -47,9 +47,13 @@ class AttentionLauncher {
   absl::Status Launch(const ChunkAttentionArgs& args, bool behind_rope = false);
 
   // Brings to the device what the announced step's launches need beside their arrays, so that
-  // launches as of the step before find it there: a recorded one need not be made again. False:
-  // nothing was launched yet that it could be made for.
+  // launches as of the steps before find it there: a recorded one need not be made again. False:
+  // what was launched last is not known to be of the same pass, so that nothing was brought.
   absl::StatusOr<bool> Prepare(const StepInputs& inputs);
+  // Another number after every launch that is told something else beside its addresses than the one
+  // before: another shape, pool or window, another room for partial states. With the same one,
+  // recorded launches may be replayed.
+  uint64_t layout() const { return layout_; }
   // How often something of the kind was brought, so far.
   uint64_t uploads() const { return uploads_; }
 
@@ -62,6 +66,9 @@ class AttentionLauncher {
   };
 
   static Key KeyOf(const ChunkAttentionArgs& args);
+  // Whether a launch with such arguments goes by the same list and positions, and is told the same
+  // beside its arrays.
+  static bool Alike(const ChunkAttentionArgs& a, const ChunkAttentionArgs& b);
   bool IsAnnounced(const AttentionPlanView& plan) const;
   // Makes sure that the list on the device is that of the plan.
   absl::Status HaveList(const ChunkAttentionArgs& args);
@@ -80,6 +87,7 @@ class AttentionLauncher {
 
   std::optional<AttentionPlanView> announced_;
   uint64_t generation_ = 0;                  // of the announced plan
+  const void* pass_ = nullptr;               // of the announced step
   std::span<const KvSlotRef> destinations_;  // of the step's rows
   uint64_t step_ = 0;
 
@@ -97,6 +105,8 @@ class AttentionLauncher {
   int32_t max_partial_rows_ = 0;  // that partials_ has room for
   DeviceBuffer counters_;
   std::optional<ChunkAttentionArgs> launched_;  // last; its arrays are gone
+  const void* launched_pass_ = nullptr;         // with launches alike; null: none that has a name
+  uint64_t layout_ = 0;
   uint64_t uploads_ = 0;
 };
 

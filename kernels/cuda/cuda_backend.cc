@@ -289,7 +289,7 @@ Graph* CudaBackend::GraphOrNull(const StepInputs& inputs, const std::function<vo
   if (!prepared.ok() || !*prepared) return nullptr;
   const auto key = [&] {
     return StepGraphs::Key{inputs.pass, inputs.sampled, inputs.ids.size(), inputs.steps.size(),
-                           device_.layout()};
+                           device_.layout() + attention_.layout()};  // neither ever falls
   };
   const StepGraphs::Key now = key();
   if (Graph* const graph = graphs_.FindOrNull(now); graph != nullptr) return graph;

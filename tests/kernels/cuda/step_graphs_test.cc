@@ -302,6 +302,102 @@ TEST_F(StepGraphsTest, AReplayWithoutMemoryRunsItsOperations) {
   EXPECT_EQ(calls_, 4);  // the first, one more like it, the recording, and the one without memory
 }
 
+// --- Several models, or launches of several shapes, by one back end ---
+
+// Attention of one model's steps, with a row and a pool of its own for each.
+class Model {
+ public:
+  Model(CudaBackend& backend, AttentionScenario& scenario)
+      : backend_(backend),
+        scenario_(scenario),
+        attention_(backend, scenario),
+        ids_(scenario.num_rows()) {}
+
+  ChunkAttentionArgs& args() { return attention_.args; }
+  // The plans of all models have the same numbers.
+  void Step(uint64_t generation = 1) {
+    StepInputs inputs = attention_.Inputs(generation);
+    inputs.ids = ids_;
+    inputs.pass = this;
+    const int32_t* const positions = attention_.args.row_positions;
+    if (positions != nullptr) inputs.positions = {positions, ids_.size()};
+    backend_.RunStep(inputs, [this] { backend_.ChunkAttention(attention_.args); });
+  }
+  void ExpectResultsOf(AttentionScenario& scenario) {
+    ExpectRowsClose(attention_.out.Read(), ReferenceAttention(scenario),
+                    static_cast<size_t>(attention_.args.q.cols), 0x1p-8);
+  }
+  void StepRight() {
+    Step();
+    ExpectResultsOf(scenario_);
+  }
+
+ private:
+  CudaBackend& backend_;
+  AttentionScenario& scenario_;
+  AttentionOnDevice attention_;
+  std::vector<int32_t> ids_;
+};
+
+// `slots` of a row each, with chunks of their own behind a run that they share, or without that.
+AttentionScenario ManySlots(const AttentionShape& shape, int slots, bool shared,
+                            uint32_t seed = 1) {
+  AttentionScenario scenario(shape, slots, slots + 4);
+  const int root = scenario.AddRun({16, 16}, seed);
+  for (int slot = 0; slot < slots; ++slot) {
+    if (shared) scenario.Attend(root, slot);
+  }
+  for (int slot = 0; slot < slots; ++slot) {
+    scenario.Attend(scenario.AddRun({5}, seed + 100 * (slot + 1)), slot);
+    scenario.Activate(slot, 1);
+  }
+  scenario.Finish();
+  return scenario;
+}
+
+// Room for the larger shape's partial states is room for more of this one's than its recorded
+// launches were told of: nothing is allocated when they come to be as many.
+TEST(StepGraphsOfSeveralTest, APassIsNotReplayedWithLessRoomForPartialStatesThanItNeeds) {
+  constexpr int kSlots = 130;
+  AttentionScenario alone = ManySlots(kShape, kSlots, false);
+  AttentionScenario shared = ManySlots(kShape, kSlots, true);
+  AttentionScenario larger = ManySlots({8, 2, 64, 16, DType::kF32}, 2, true);
+  const auto backend = *CudaBackend::Create(emulated::MakeEmulatedRuntime({}));
+  Model model(*backend, shared), other(*backend, larger);
+  std::vector<float> unused;
+  const ChunkAttentionArgs of_alone = alone.Args(unused), of_shared = shared.Args(unused);
+  const auto use = [&](const ChunkAttentionArgs& args) {
+    model.args().plan = args.plan;
+    model.args().steps = args.steps;
+  };
+  model.StepRight();
+  other.StepRight();
+  use(of_alone);
+  for (int i = 0; i < 4; ++i) model.Step(2);
+  EXPECT_GT(backend->replayed_steps(), 0u);
+  model.ExpectResultsOf(alone);
+  use(of_shared);
+  model.Step(3);
+  model.ExpectResultsOf(shared);
+}
+
+TEST(StepGraphsOfSeveralTest, ModelsThatTakeTurnsGetWhatIsTheirs) {
+  const AttentionShape windowed = {2, 1, 16, 16, DType::kF32, /*window_tokens=*/30};
+  AttentionScenario one = ManySlots(windowed, 40, true, 1);
+  AttentionScenario alike = ManySlots(windowed, 40, false, 7);  // keeps other chunks
+  AttentionScenario other = ManySlots({4, 2, 64, 16, DType::kF16}, 40, true, 9);
+  const auto backend = *CudaBackend::Create(emulated::MakeEmulatedRuntime({}));
+  Model a(*backend, one), b(*backend, alike), c(*backend, other);
+  for (Model* const model : {&a, &b, &c}) model->StepRight();  // take their memory
+  for (Model* const model : {&a, &c, &b, &a, &b, &c}) {
+    const uint64_t replayed = backend->replayed_steps();
+    model->StepRight();
+    EXPECT_EQ(backend->replayed_steps(), replayed) << "behind another model's launches";
+    for (int i = 0; i < 3; ++i) model->StepRight();
+    EXPECT_GT(backend->replayed_steps(), replayed);
+  }
+}
+
 TEST_F(StepGraphsTest, ProductsOfALibraryAreRecorded) {
   constexpr int64_t kRows = 8, kN = 40, kK = 24;
   emulated::EmulatedOptions options;
