@@ -3,6 +3,7 @@
 
 // What the attention kernels have in common on the device.
 
+#include "kernels/cuda/attention_queries.h"
 #include "kernels/cuda/attention_states.h"
 #include "kernels/cuda/attention_tile_rows.h"
 

@@ -105,11 +105,8 @@ __device__ __forceinline__ void LoadQueries(const ChunkAttentionLaunch& args,
     if (query < header.num_queries) {
       const int32_t row = header.row[query / header.heads];
       const int32_t head = header.first_head + query % header.heads;
-      const auto* const from = reinterpret_cast<const float4*>(
-          args.q + row * args.q_stride + head * Shape::kHeadDim + unit * kKvUnitElements);
-      const float4 a = from[0], b = from[1];
-      packed = make_uint4(PackPair<T>(a.x, a.y), PackPair<T>(a.z, a.w), PackPair<T>(b.x, b.y),
-                          PackPair<T>(b.z, b.w));
+      packed = PackQueries<T>(args.q + row * args.q_stride + head * Shape::kHeadDim +
+                              unit * kKvUnitElements);
     }
     const int swizzled = KvSwizzledUnit(Shape::kPanel, query, unit % kUnitsOfPanel);
     const uint32_t at = (unit / kUnitsOfPanel * kRows + query) * Shape::kRowBytes + swizzled * 16;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/attention_queries.h"
 #include "kernels/cuda/attention_states.h"
 #include "kernels/cuda/attention_tile_rows.h"
 #include "kernels/cuda/instructions.h"
@@ -90,12 +91,9 @@ class MmaTile {
       uint4 packed = make_uint4(0, 0, 0, 0);
       if (query < num_queries_) {
         const int row = query / num_heads_, head = first_head_ + query % num_heads_;
-        const auto* const from = reinterpret_cast<const float4*>(
-            args_.q + shared_->rows[row].q_row * args_.q_stride +
-            static_cast<int64_t>(head) * kHeadDim + unit * kKvUnitElements);
-        const float4 lo = from[0], hi = from[1];
-        packed = make_uint4(PackPair<Compute>(lo.x, lo.y), PackPair<Compute>(lo.z, lo.w),
-                            PackPair<Compute>(hi.x, hi.y), PackPair<Compute>(hi.z, hi.w));
+        packed =
+            PackQueries<Compute>(args_.q + shared_->rows[row].q_row * args_.q_stride +
+                                 static_cast<int64_t>(head) * kHeadDim + unit * kKvUnitElements);
       }
       *reinterpret_cast<uint4*>(to + Layout::UnitAt(query, unit)) = packed;
     }

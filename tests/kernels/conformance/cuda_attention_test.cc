@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <tuple>
@@ -79,6 +80,54 @@ TEST_P(CudaAttention, NaNStaysNaNAndInItsRow) {
       got[i] = want[i];
     }
     EXPECT_LT(WorstError(got, want, shape.head_dim), Tolerance(shape.kv_dtype));
+  }
+}
+
+// The fastest kernel, and others by name where they have the shape.
+std::vector<std::string> KernelsOf(const AttentionShape& shape) {
+  if (shape.kv_dtype == DType::kF32 || shape.head_dim % 32 != 0) return {""};
+  return {"", "mma", "generic"};
+}
+
+// A row of one key has a score of -infinity by one head or the other, as if it saw none.
+TEST_P(CudaAttention, AnInfiniteQueryIsNaNInItsRow) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto& [name, shape] = GetParam();
+  const auto head_dim = static_cast<size_t>(shape.head_dim);
+  AttentionScenario scenario = UnrelatedSlots(shape);
+  const std::vector<float> want = ReferenceAttention(scenario);
+  const auto head_of = [&](size_t i) { return i / head_dim % shape.num_heads; };
+  for (size_t i = 0; i < want.size(); i += head_dim) {
+    if (head_of(i) < 2) scenario.q()[i] = head_of(i) == 0 ? kInfinity : -kInfinity;
+  }
+  for (const std::string& kernel : KernelsOf(shape)) {
+    const auto backend = refrain::testing::MakeCudaBackend(name, kernel);
+    AttentionOnDevice attention(*backend, scenario);
+    backend->ChunkAttention(attention.args);
+    std::vector<float> got = attention.out.Read();
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (head_of(i) >= 2) continue;
+      ASSERT_TRUE(std::isnan(got[i])) << kernel << ": element " << i << " is " << got[i];
+      got[i] = want[i];
+    }
+    EXPECT_LT(WorstError(got, want, shape.head_dim), Tolerance(shape.kv_dtype)) << kernel;
+  }
+}
+
+// Which it does whether its scores are all large or all small: rows of one key have either.
+TEST_P(CudaAttention, AQueryBeyondF16FindsTheKeyThatItLooksAt) {
+  const auto& [name, shape] = GetParam();
+  for (const float x : {65520.0f, -1e5f}) {
+    AttentionScenario scenario = UnrelatedSlots(shape);
+    std::fill(scenario.q().begin(), scenario.q().end(), x);
+    const std::vector<float> want = ReferenceAttention(scenario);
+    for (const std::string& kernel : KernelsOf(shape)) {
+      const auto backend = refrain::testing::MakeCudaBackend(name, kernel);
+      AttentionOnDevice attention(*backend, scenario);
+      backend->ChunkAttention(attention.args);
+      EXPECT_LT(WorstError(attention.out.Read(), want, shape.head_dim), Tolerance(shape.kv_dtype))
+          << kernel << ", " << x;
+    }
   }
 }
 
