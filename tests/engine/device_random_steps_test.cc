@@ -109,7 +109,8 @@ constexpr int64_t kHostSlack = int64_t{16} << 20;
 #endif
 
 TEST_P(DeviceRandomStepsTest, JoiningAndLeavingLeaveNothingBehind) {
-  // A card's own count of free memory, which graphs that are recorded anew move.
+  // A card's own count of free memory, which graphs that are recorded anew move. So does whatever
+  // else runs there: tools/gpu_check runs this case alone.
   const int64_t device_slack = on_gpu() ? int64_t{32} << 20 : 0;
   // Room for fewer chunks than are asked for: sequences wait and give way.
   EngineOptions options = SmallEngineOptions(model_);

@@ -1,5 +1,6 @@
 """tools/gpu_pack cuts what gpu_check needs in parts, none of them over the limit."""
 
+import fnmatch
 import gzip
 import json
 import os
@@ -7,6 +8,8 @@ import random
 import re
 import resource
 import subprocess
+
+import pytest
 
 from fake_gpu_pack import GPU, PASSES, ROOT, step
 
@@ -84,3 +87,19 @@ def test_a_model_is_cut_in_parts_and_joined_again(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
     report = json.loads((tmp_path / "out/gpu-check.json").read_text())
     assert step(report, "smollm2")["cases_passed"] == 2
+
+
+# Both cases of memory count what is free of the whole card, which programs beside them change.
+@pytest.mark.parametrize("source, case, kind", [
+    ("device_random_steps_test", "NeitherSharingNorTheWayOfReadingNorOthersChangeABit", "gtest"),
+    ("device_random_steps_test", "JoiningAndLeavingLeaveNothingBehind", "alone"),
+    ("full_card_test", "ARequestIsAnsweredAsElsewhereOrEndsForWantOfMemoryAndTheEngineGoesOn", "alone"),
+])
+def test_what_counts_the_cards_memory_runs_alone(tmp_path, source, case, kind):
+    text = (ROOT / f"tests/engine/{source}.cc").read_text()
+    suite = re.search(rf"TEST_P\((\w+), {case}\)", text)[1]
+    assert pack(tmp_path, "--without-smollm2").returncode == 0
+    steps = [line.split() for line in (tmp_path / "pack/part1/steps").read_text().splitlines()]
+    kinds = [step[1] for step in steps if step[3] == "bin/device_steps_test" and fnmatch.fnmatch(
+        f"Backends/{suite}.{case}/cuda", step[4].removeprefix("--gtest_filter=").split("-")[0])]
+    assert kinds == [kind]
