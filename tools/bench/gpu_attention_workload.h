@@ -77,6 +77,11 @@ class GpuAttentionWorkload {
   // one's length.
   double LargestError();
 
+  // What the last launch has written, of all slots. [slots * rows, num_heads, head_dim]
+  std::vector<float> Output() const { return device_.Download(launch_.out, q_.size()); }
+  // Makes it zeros, which no launch writes.
+  void ClearOutput();
+
  private:
   void FillPlan();
   std::vector<double> Exact(int layer, int slot, int row, int head) const;

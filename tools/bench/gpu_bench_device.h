@@ -24,7 +24,7 @@ struct GraphTiming {
 class BenchDevice {
  public:
   explicit BenchDevice(int index);
-  ~BenchDevice();
+  virtual ~BenchDevice();
 
   kernels::cuda::Runtime& runtime() { return *runtime_; }
   kernels::cuda::Stream& stream() { return *stream_; }
@@ -52,7 +52,7 @@ class BenchDevice {
 
   // Records what `record` puts on the stream and replays it: once to warm up, then `rounds` times,
   // each timed by itself.
-  GraphTiming TimeGraph(const std::function<void()>& record, int rounds);
+  virtual GraphTiming TimeGraph(const std::function<void()>& record, int rounds);
   // The same of work put on the stream anew each time.
   GraphTiming TimeWork(const std::function<void()>& work, int rounds);
 

@@ -94,10 +94,11 @@ int EndGpuReport(const GpuBenchOptions& options, GpuReport report) {
   if (options.tiny) report.misses.clear();
   std::fputs(report.Markdown().c_str(), stdout);
   const bool written = WriteFiles(options, report);
-  for (const std::string& error : report.errors) std::fprintf(stderr, "%s\n", error.c_str());
   for (const std::string& miss : report.misses) {
     std::fprintf(stderr, "not reached: %s\n", miss.c_str());
   }
+  // Last, for gpu_check quotes the last line.
+  for (const std::string& error : report.errors) std::fprintf(stderr, "%s\n", error.c_str());
   return written && report.errors.empty() && report.misses.empty() ? 0 : 1;
 }
 

@@ -39,6 +39,7 @@ struct ModeResult {
   GraphTiming timing;   // of one launch
   double serial_s = 0;  // two_phase: the same where each waits for the end of the one before
   double error = 0;
+  bool replayed_alike = true;  // launches that overlap wrote what the same one writes alone
   std::string kernel;
 };
 
@@ -48,16 +49,21 @@ ModeResult RunMode(BenchDevice& device, const PatternPool& pool, const GpuAttent
   ModeResult result;
   result.kernel = Name(workload.kernel());
   result.error = workload.LargestError();
+  const std::vector<float> alone = workload.Output();  // of the last layer, as a graph ends with it
   // Enough launches in a graph that its own start does not count.
   const int wanted = rounds > 3 ? 16 : 1;
   const int launches = std::max(layers, wanted / layers * layers);
   const auto time = [&](bool early) {
     workload.StartEarly(early);
-    return device.TimeGraph(
+    workload.ClearOutput();
+    const GraphTiming timing = device.TimeGraph(
         [&] {
           for (int i = 0; i < launches; ++i) workload.Launch(i % layers);
         },
         rounds);
+    // To the bit: one list of tiles, cut and merged in one order.
+    result.replayed_alike &= workload.Output() == alone;
+    return timing;
   };
   if (shape.mode == kernels::AttentionMode::kTwoPhase) {
     result.serial_s = time(false).median_s / launches;
@@ -175,6 +181,11 @@ void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& re
         report.errors.push_back(RowName(row, mode) + ": " + std::to_string(result->error) +
                                 " of its length away from exact, allowed is " +
                                 std::to_string(ErrorAllowed(settings.dtype)));
+      }
+      if (!result->replayed_alike) {
+        report.errors.push_back(
+            RowName(row, mode) +
+            ": the launches that were timed give another result than one alone");
       }
     }
     if (took > bound) report.misses.push_back(RowName(row, "two_phase is over the bound"));

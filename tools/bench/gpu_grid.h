@@ -40,7 +40,8 @@ struct GridSettings {
   std::function<void()> row_measured = [] {};  // the report has it
 };
 
-// Checks, then times every row in both modes, with the copy bandwidth of the same run.
+// Checks, then times every row in both modes, with the copy bandwidth of the same run; what was
+// timed has to give the bits that were checked.
 void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& report);
 
 }  // namespace refrain::bench

@@ -1,8 +1,10 @@
 // How a GPU benchmark ends, and what it leaves behind where it does not.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 
@@ -27,6 +29,16 @@ TEST(EndGpuReport, AMissedGoalFailsTheRun) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "not reached: row 3 is over the bound\n");
 }
 
+// tools/gpu_check quotes the last line.
+TEST(EndGpuReport, AWrongResultIsToldBehindWhatWasMissed) {
+  GpuReport report = WithMiss();
+  report.errors.push_back("row 1 is 0.5 from exact");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(EndGpuReport({}, report), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "not reached: row 3 is over the bound\nrow 1 is 0.5 from exact\n");
+}
+
 // Goals are of the shapes they were set for.
 TEST(EndGpuReport, TinyShapesMissNothing) {
   EXPECT_EQ(EndGpuReport({.tiny = true}, WithMiss()), 0);
@@ -43,17 +55,23 @@ std::string Read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+constexpr PaperRow kTwoRows[] = {{64, 0, 1.0}, {64, 64, 1.0}};
+
+GridSettings TinyGrid() {
+  GridSettings settings;
+  settings.rows = kTwoRows;
+  settings.shape = {.slots = 2, .num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+  settings.pool_bytes_max = settings.copied_bytes = size_t{1} << 20;
+  settings.rounds = settings.layers = 1;
+  return settings;
+}
+
 // A kernel that hangs in the third row must not cost the first two.
 TEST(GpuGrid, EveryRowIsSavedOnceItIsMeasured) {
   const refrain::testing::TemporaryDirectory directory;
   const GpuBenchOptions options = {.json = directory.path() + "/grid.json",
                                    .markdown = directory.path() + "/grid.md"};
-  const PaperRow rows[] = {{64, 0, 1.0}, {64, 64, 1.0}};
-  GridSettings settings;
-  settings.rows = rows;
-  settings.shape = {.slots = 2, .num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
-  settings.pool_bytes_max = settings.copied_bytes = size_t{1} << 20;
-  settings.rounds = settings.layers = 1;
+  GridSettings settings = TinyGrid();
   GpuReport report;
   size_t saved = 0;
   settings.row_measured = [&] {
@@ -67,6 +85,26 @@ TEST(GpuGrid, EveryRowIsSavedOnceItIsMeasured) {
   RunGpuGrid(device, settings, report);
   EXPECT_EQ(saved, 2u);
   EXPECT_TRUE(report.errors.empty());
+}
+
+// Replays nothing: what was there before the timing must not pass for its result.
+class IdleDevice : public BenchDevice {
+ public:
+  IdleDevice() : BenchDevice(0) {}
+  GraphTiming TimeGraph(const std::function<void()>&, int) override { return {1.0, 1.0, 1.0}; }
+};
+
+// Launches are checked one by one, and timed where they overlap.
+TEST(GpuGrid, WhatWasTimedHasToBeWhatWasChecked) {
+  IdleDevice device;
+  GpuReport report;
+  RunGpuGrid(device, TinyGrid(), report);
+  const std::string wrong = ": the launches that were timed give another result than one alone";
+  EXPECT_THAT(
+      report.errors,
+      ::testing::ElementsAre("n_p 64, n_s 0, two_phase" + wrong, "n_p 64, n_s 0, paged" + wrong,
+                             "n_p 64, n_s 64, two_phase" + wrong, "n_p 64, n_s 64, paged" + wrong));
+  EXPECT_EQ(EndGpuReport({.tiny = true}, report), 1);
 }
 
 }  // namespace
