@@ -147,7 +147,7 @@ class Pack:
         out = self.folder / "out"
         done = subprocess.run(
             [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
-            capture_output=True, text=True, timeout=60, cwd=self.folder,
+            capture_output=True, text=True, errors="replace", timeout=60, cwd=self.folder,
             env={"PATH": os.environ["PATH"]} | self.environment)
         result = out / "gpu-check.json"
         report = json.loads(result.read_text()) if result.exists() else None

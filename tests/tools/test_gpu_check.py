@@ -68,6 +68,23 @@ def test_a_failed_case_fails_the_check_and_is_named(pack):
     assert step(report, "second")["result"] == "passed"
 
 
+# What is said of a case is cut, and a program may print anything, whatever the locale.
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_reports_are_text_whatever_programs_print(pack, locale):
+    pack.environment["LANG"] = locale
+    pack.step("first", "gtest", gtest(First=f"echo '{'x' * 159}é'; false",
+                                      Second="echo 'ö'; false"))
+    for kind in ("bench", "gtest"):
+        pack.step(kind, kind, "printf 'half of \\303\\n'; exit 1\n")
+    _, report = pack.run("--only", b"first,bench,gtest,\xc3")
+    (pack.folder / "out/gpu-check.md").read_text(encoding="utf-8")
+    assert re.fullmatch(r"Suite\.First: x{159}\?+", step(report, "first")["failed_cases"][0])
+    assert step(report, "first")["failed_cases"][1] == "Suite.Second: ??"
+    for kind in ("bench", "gtest"):
+        assert step(report, kind)["detail"] == "exit status 1: half of ?"
+    assert report["command"].endswith("--only first,bench,gtest,?")
+
+
 SKIPS = "skips() { return 7; }; skips"
 NOT_OPENED = ("no case for this back end ran, though there is a device: "
               "the program could not open it")

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 namespace refrain::bench {
 
@@ -65,10 +67,18 @@ std::string GpuReport::Json() const {
 }
 
 bool WriteTextFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
+  // Only files are replaced: /dev/stdout is none.
+  std::error_code error;
+  const auto type = std::filesystem::symlink_status(path, error).type();
+  const bool replaced =
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
+  const std::string written = replaced ? path + ".new" : path;
+  std::ofstream file(written, std::ios::binary);
   file << text;
-  file.flush();
-  if (file) return true;
+  file.close();
+  error.clear();
+  if (file && replaced) std::filesystem::rename(written, path, error);
+  if (file && !error) return true;
   std::fprintf(stderr, "%s cannot be written\n", path.c_str());
   return false;
 }

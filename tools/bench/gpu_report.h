@@ -45,7 +45,8 @@ struct GpuReport {
   std::string Json() const;
 };
 
-// False, with a message on stderr, where the file cannot be written.
+// Whoever reads the file meanwhile, or after the process was killed, finds the old text or the new
+// one, whole. False, with a message on stderr, where it cannot be written; an old one stays then.
 bool WriteTextFile(const std::string& path, const std::string& text);
 
 }  // namespace refrain::bench

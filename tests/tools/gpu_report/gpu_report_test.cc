@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -53,6 +54,39 @@ TEST(EndGpuReport, AWrongResultFailsTinyShapesToo) {
 std::string Read(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// gpu_check puts it into its own report at any time, and a benchmark may be killed at any time.
+TEST(WriteTextFile, NobodySeesHalfAText) {
+  const refrain::testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/report.json";
+  ASSERT_TRUE(WriteTextFile(path, "first"));
+  std::ifstream open_before(path);
+  ASSERT_TRUE(WriteTextFile(path, "second"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(open_before), {}), "first");
+  EXPECT_EQ(Read(path), "second");
+  std::filesystem::directory_iterator files(directory.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+TEST(WriteTextFile, TheOldTextStaysWhereTheNewOneCannotBeWritten) {
+  const refrain::testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/report.json";
+  ASSERT_TRUE(WriteTextFile(path, "first"));
+  std::filesystem::create_directory(path + ".new");
+  EXPECT_FALSE(WriteTextFile(path, "second"));
+  EXPECT_EQ(Read(path), "first");
+  EXPECT_FALSE(WriteTextFile(directory.path() + "/none/report.json", "text"));
+}
+
+TEST(WriteTextFile, WhatIsNoFileStaysWhatItIs) {
+  const refrain::testing::TemporaryDirectory directory;
+  const std::string file = directory.path() + "/file", link = directory.path() + "/link";
+  ASSERT_TRUE(WriteTextFile(file, "first"));
+  std::filesystem::create_symlink(file, link);
+  ASSERT_TRUE(WriteTextFile(link, "second"));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(Read(file), "second");
 }
 
 constexpr PaperRow kTwoRows[] = {{64, 0, 1.0}, {64, 64, 1.0}};
