@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import lzma
 import os
 import pathlib
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -108,24 +110,24 @@ server.serve_forever()
 
 
 class Pack:
-    """A pack of programs of a line each."""
+    """A pack of programs of a line each, which work in part1."""
 
     def __init__(self, folder, mode="cuda"):
         self.folder = folder
         self.part1 = folder / "part1"
-        story = self.part1 / "tests/data/stories260K/expected_greedy.txt"
-        story.parent.mkdir(parents=True)
-        story.write_text(STORY)
-        (self.part1 / "bin").mkdir()
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        (self.part1 / "xz").mkdir(parents=True)
+        (self.part1 / "xz/xz").symlink_to(shutil.which("xz"))
+        self.files = {"tests/data/stories260K/expected_greedy.txt": STORY}  # by their names
         self.manifest = {"backend": mode, "commit": "abc", "built": "today", "flags": "--x"}
         self.steps = []
         self.environment = {}
         self.program("gpu_info", GPU)
 
     def program(self, name, text):
-        path = self.part1 / "bin" / name
-        path.write_text(text if text.startswith("#!") else "#!/bin/bash\n" + text)
-        path.chmod(0o755)
+        start = "" if text.startswith("#!") else f"#!/bin/bash\ncd {self.part1}\n"
+        self.files[f"bin/{name}"] = start + text
 
     def step(self, name, kind, text, limit_s=20):
         self.program(name, text)
@@ -140,15 +142,23 @@ class Pack:
     def write(self):
         (self.part1 / "manifest").write_text(
             "".join(f"{key}={value}\n" for key, value in self.manifest.items()))
+        contents = {name: text.encode() for name, text in self.files.items()}
+        (self.part1 / "files.xz").write_bytes(lzma.compress(b"".join(contents.values())))
+        (self.part1 / "files").write_text(
+            "".join(f"{len(content)} 755 {name}\n" for name, content in contents.items()))
         (self.part1 / "steps").write_text("# steps\n" + "\n".join(self.steps) + "\n")
 
     def run(self, *options):
         self.write()
+        return self.run_written(*options)
+
+    def run_written(self, *options):
         out = self.folder / "out"
         done = subprocess.run(
             [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
             capture_output=True, text=True, errors="replace", timeout=60, cwd=self.folder,
-            env={"PATH": os.environ["PATH"]} | self.environment)
+            env={"PATH": os.environ["PATH"], "TMPDIR": self.temporary} | self.environment)
+        assert not list(self.temporary.iterdir()), "what was unpacked is left"
         result = out / "gpu-check.json"
         report = json.loads(result.read_text()) if result.exists() else None
         return done, report

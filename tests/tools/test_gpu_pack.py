@@ -1,12 +1,12 @@
 """tools/gpu_pack cuts what gpu_check needs in parts, none of them over the limit."""
 
 import fnmatch
-import gzip
 import json
 import os
 import random
 import re
 import resource
+import shutil
 import subprocess
 
 import pytest
@@ -14,8 +14,9 @@ import pytest
 from fake_gpu_pack import GPU, PASSES, ROOT, step
 
 
-def pack(folder, *options, large=7, **how):
-    """tools/gpu_pack in `folder`, with programs and a build that are none; one has `large` bytes."""
+def pack(folder, *options, large=7, programs=(), **how):
+    """tools/gpu_pack in `folder`, with a build that is none and programs that are none but for
+    `programs`, scripts by their names; one has `large` bytes."""
     tools = folder / "tools"
     tools.mkdir()
     text = (ROOT / "tools" / "gpu_pack").read_text()
@@ -23,6 +24,8 @@ def pack(folder, *options, large=7, **how):
         program = folder / "bin" / label[2:].replace(":", "/")
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text("program")
+        if program.name in programs:
+            program.write_text("#!/bin/bash\n" + programs[program.name])
     one = folder / "bin/tests/kernels/cuda/sampling_gpu_test"
     one.write_bytes(random.Random(1).randbytes(large))
     for name, script in {"bazel": f"[ $1 = build ] || echo {folder}/bin", "strip": ""}.items():
@@ -59,17 +62,29 @@ def test_gpu_pack_refuses_a_model_that_is_none_before_it_builds(tmp_path):
     assert done.stderr == "tools/gpu_pack: --model is 'none.gguf', which cannot be read\n"
 
 
+# Programs hold the same kernels, megabytes of them.
+def test_what_files_have_in_common_is_packed_once(tmp_path):
+    kernels = "# " + random.Random(1).randbytes(2 << 20).hex() + "\n"
+    assert pack(tmp_path, "--without-smollm2", programs={
+        name: kernels for name in ("gpu_info", "refraind", "all_linear_test")}).returncode == 0
+    listed = (tmp_path / "pack/part1/files").read_text().splitlines()
+    assert sum(int(line.split()[0]) for line in listed) > 12 << 20
+    assert (tmp_path / "pack/part1/files.xz").stat().st_size < 7 << 20
+
+
 def test_gpu_pack_fails_where_a_part_is_over_the_limit(tmp_path):
     done = pack(tmp_path, "--without-smollm2", "--part-mib", "6", large=7 << 20)
     assert done.returncode == 1
-    assert re.search(r"part\d has 7\d{6} bytes, more than 6291456\n", done.stderr)
+    assert re.search(r"part1 has 1\d{7} bytes, more than 6291456\n", done.stderr)
 
 
 # As many as it takes, none of them over the limit, which gpu_check makes one file of again.
 def test_a_model_is_cut_in_parts_and_joined_again(tmp_path):
     model = random.Random(1).randbytes(14_000_001)
     (tmp_path / "model.gguf").write_bytes(model)
-    done = pack(tmp_path, "--model", "model.gguf", "--part-mib", "6")
+    joined = 'cmp "$XDG_CACHE_HOME/refrain/models/model.gguf" ' + f"{tmp_path}/model.gguf || exit\n"
+    done = pack(tmp_path, "--model", "model.gguf", "--part-mib", "6", programs={
+        "gpu_info": GPU, "smollm2_cuda_test": joined + PASSES})
     assert done.returncode == 0, done.stderr
     parts = sorted((tmp_path / "pack").glob("part*/smollm2.*"))
     assert [str(part.relative_to(tmp_path / "pack")) for part in parts] == [
@@ -77,13 +92,15 @@ def test_a_model_is_cut_in_parts_and_joined_again(tmp_path):
     assert all(part.stat().st_size < 6 << 20 for part in parts)
     assert b"".join(part.read_bytes() for part in parts) == model
 
-    part1 = tmp_path / "pack/part1"
-    joined = 'cmp "$XDG_CACHE_HOME/refrain/models/model.gguf" ' + f"{tmp_path}/model.gguf || exit\n"
-    for name, text in {"gpu_info": GPU, "smollm2_cuda_test": joined + PASSES}.items():
-        (part1 / f"bin/{name}.gz").write_bytes(gzip.compress(b"#!/bin/bash\n" + text.encode()))
+    # A machine with nothing but bash, coreutils and what the scripts above call.
+    tools = tmp_path / "target"
+    tools.mkdir()
+    listed = subprocess.run(["dpkg", "-L", "coreutils"], text=True, capture_output=True, check=True)
+    for tool in [*re.findall(r"^(?:/usr)?/bin/(.+)$", listed.stdout, re.M), "cmp"]:
+        (tools / tool).symlink_to(shutil.which(tool))
     checked = subprocess.run(
-        [part1 / "gpu_check", "--out", "out", "--only", "smollm2"], cwd=tmp_path, text=True,
-        capture_output=True, timeout=60, check=False)
+        [tmp_path / "pack/part1/gpu_check", "--out", "out", "--only", "smollm2"], cwd=tmp_path,
+        text=True, capture_output=True, timeout=60, check=False, env={"PATH": str(tools)})
     assert checked.returncode == 0, checked.stdout + checked.stderr
     report = json.loads((tmp_path / "out/gpu-check.json").read_text())
     assert step(report, "smollm2")["cases_passed"] == 2
