@@ -94,8 +94,9 @@ absl::Status AttentionLauncher::HaveList(const ChunkAttentionArgs& args) {
 }
 
 absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
+  if (!launched_.has_value()) return false;
   // Another model's shape and pool are nothing to plan this one's step with.
-  if (launched_pass_ == nullptr || launched_pass_ != inputs.pass) return false;
+  if (launched_pass_ == nullptr ? several_shapes_ : launched_pass_ != inputs.pass) return false;
   ChunkAttentionArgs args = *launched_;
   args.plan = inputs.plan;
   args.steps = inputs.steps;
@@ -110,6 +111,7 @@ absl::StatusOr<bool> AttentionLauncher::Prepare(const StepInputs& inputs) {
 absl::Status AttentionLauncher::Launch(const ChunkAttentionArgs& args, bool behind_rope) {
   if (!launched_.has_value() || !Alike(*launched_, args)) {
     // Plans and steps of two models may have the same numbers.
+    several_shapes_ = launched_.has_value();
     list_generation_.reset();
     positions_step_.reset();
     launched_pass_ = nullptr;

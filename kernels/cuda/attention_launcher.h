@@ -106,6 +106,7 @@ class AttentionLauncher {
   DeviceBuffer counters_;
   std::optional<ChunkAttentionArgs> launched_;  // last; its arrays are gone
   const void* launched_pass_ = nullptr;         // with launches alike; null: none that has a name
+  bool several_shapes_ = false;                 // of launches that were not alike
   uint64_t layout_ = 0;
   uint64_t uploads_ = 0;
 };
