@@ -55,9 +55,10 @@ enum class StreamPriority : uint8_t { kNormal, kHigh };
 // destruction, before the runtime. It knows nothing of tensors. Threads: each call makes the device
 // the calling thread's own; one thread at a time per stream, any thread otherwise. Failure:
 // INTERNAL with the call that failed and the device's words. RESOURCE_EXHAUSTED from calls that
-// make something or put it on a stream: they found no memory and did nothing (Allocate* with need
-// and have); never from those that wait. Once an error came from the device itself (a kernel that
-// went out of bounds), every later call fails with that error.
+// make something (but EndCapture) or put it on a stream: they found no memory and did nothing
+// (Allocate* with need and have); from those that wait only for a launch that was refused so. Once
+// an error came from the device itself (a kernel that went out of bounds), every later call fails
+// with that error.
 class Runtime {
  public:
   virtual ~Runtime() = default;

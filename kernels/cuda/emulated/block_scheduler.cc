@@ -31,8 +31,12 @@ bool Aligned(const void* address, size_t alignment) {
 }  // namespace
 
 BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void()>& body,
-                               FiberPool& fibers, bool stale_copies, RaceDetector* races)
-    : shape_(shape), body_(body), fibers_(fibers), stale_copies_(stale_copies), races_(races) {
+                               FiberPool& fibers, bool stale_copies, const RaceCheck& races)
+    : shape_(shape),
+      body_(body),
+      fibers_(fibers),
+      stale_copies_(stale_copies),
+      races_(races.detector) {
   block_.block_dim = shape.block;
   block_.grid_dim = shape.grid;
   block_.shared_bytes = shape.shared_bytes;
@@ -47,7 +51,9 @@ BlockScheduler::BlockScheduler(const GridShape& shape, const std::function<void(
   warp_meetings_.resize((threads + 31) / 32);
   warpgroup_meetings_.resize((threads + 127) / 128);
   registers_.resize((threads + 127) / 128);
-  if (races_ != nullptr) races_->BeginKernel(shape.early, static_cast<int>(threads));
+  if (races_ != nullptr) {
+    races_->BeginKernel(races.queue, shape.early, static_cast<int>(threads));
+  }
 }
 
 BlockScheduler::~BlockScheduler() {
@@ -105,13 +111,17 @@ std::optional<std::string> BlockScheduler::RunBlock(Extent3 block_index) {
 
 void BlockScheduler::RunThread(int index) {
   Thread& thread = threads_[index];
-  if (thread.fiber == nullptr) {
+  const bool begins = thread.fiber == nullptr;
+  if (begins) {
     thread.fiber = fibers_.Take();
     thread.fiber->Start([](void* argument) { static_cast<Thread*>(argument)->scheduler->body_(); },
                         &thread);
   }
   ThreadContext* const before = std::exchange(current_thread, &thread.context);
+  // A thread that goes on stands within a call of the device, which it leaves itself.
+  within_device = !begins;
   thread.fiber->Resume();
+  within_device = true;
   current_thread = before;
   if (!thread.fiber->ended()) return;
   fibers_.Give(std::move(thread.fiber));
@@ -201,9 +211,7 @@ void BlockScheduler::Meet(int first, int count, uint32_t mask, const char* name,
     Wait(name);
     return;
   }
-  performing_ = true;
   perform(meeting.operands.data(), mask);
-  performing_ = false;
   if (races_ != nullptr && std::strcmp(name, "__syncwarp") == 0) SyncWarp(first, mask);
   for (int i = 0; i < count; ++i) {
     if (i != own && (count != 32 || (mask >> i & 1) != 0)) Release(first + i);
@@ -453,7 +461,7 @@ bool BlockScheduler::IsOwnMemory(const void* at) const {
 }
 
 void BlockScheduler::NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place) {
-  if (races_ == nullptr || performing_ || current_thread == nullptr || IsOwnMemory(at)) return;
+  if (races_ == nullptr || IsOwnMemory(at)) return;
   FailAt(races_->Access(current_thread->linear, at, bytes, kind, place));
 }
 
@@ -469,8 +477,9 @@ void BlockScheduler::NoteWaitForKernelBefore() {
   if (races_ != nullptr) races_->WaitForKernelBefore(current_thread->linear);
 }
 
-void BlockScheduler::NoteProduct() {
+bool BlockScheduler::NoteProduct() {
   if (races_ != nullptr) races_->BeginProduct(current_thread->linear / 128);
+  return races_ != nullptr;
 }
 
 void BlockScheduler::NoteProductRead(uint32_t offset) {

@@ -28,7 +28,7 @@ namespace refrain::kernels::cuda::emulated {
 class BlockScheduler {
  public:
   BlockScheduler(const GridShape& shape, const std::function<void()>& body, FiberPool& fibers,
-                 bool stale_copies, RaceDetector* races);
+                 bool stale_copies, const RaceCheck& races);
   ~BlockScheduler();
 
   std::optional<std::string> RunBlock(Extent3 block_index);
@@ -52,7 +52,7 @@ class BlockScheduler {
   void NoteFence();
   void NoteProxyFence();
   void NoteWaitForKernelBefore();
-  void NoteProduct();
+  bool NoteProduct();
   void NoteProductRead(uint32_t offset);
   void NoteProductCommit();
   void NoteProductWait(int pending_groups);
@@ -127,7 +127,6 @@ class BlockScheduler {
   FiberPool& fibers_;
   const bool stale_copies_;
   RaceDetector* const races_;  // null: nobody looks for races
-  bool performing_ = false;    // a meeting's common work: on the stacks of its threads
   BlockContext block_;
   std::byte* shared_ = nullptr;
   std::vector<Thread> threads_;

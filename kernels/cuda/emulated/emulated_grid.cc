@@ -23,6 +23,22 @@ class RunningScheduler {
 }  // namespace
 
 constinit thread_local ThreadContext* current_thread = nullptr;
+constinit thread_local bool within_device = false;
+
+namespace {
+
+// Of a call of the device by a kernel. Its fiber may be left and come back meanwhile: see
+// BlockScheduler::RunThread.
+class WithinDevice {
+ public:
+  WithinDevice() = default;
+  ~WithinDevice() { within_device = before_; }
+
+ private:
+  const bool before_ = std::exchange(within_device, true);
+};
+
+}  // namespace
 
 std::optional<std::string> RefusalOf(const GridShape& shape) {
   const auto refuse = [&](const std::string& why) {
@@ -49,7 +65,7 @@ std::optional<std::string> RefusalOf(const GridShape& shape) {
 }
 
 std::optional<std::string> RunGrid(const GridShape& shape, const std::function<void()>& body,
-                                   FiberPool& fibers, bool stale_copies, RaceDetector* races) {
+                                   FiberPool& fibers, bool stale_copies, const RaceCheck& races) {
   BlockScheduler block(shape, body, fibers, stale_copies, races);
   const RunningScheduler running(&block);
   for (unsigned z = 0; z < shape.grid.z; ++z) {
@@ -62,54 +78,110 @@ std::optional<std::string> RunGrid(const GridShape& shape, const std::function<v
   return std::nullopt;
 }
 
-void SyncBlock(const char* file, int line) { scheduler->SyncBlock(file, line); }
+void SyncBlock(const char* file, int line) {
+  const WithinDevice within;
+  scheduler->SyncBlock(file, line);
+}
 
 void MeetWarp(uint32_t mask, const char* name, void* operand, Perform perform) {
+  const WithinDevice within;
   scheduler->Meet(current_thread->linear / 32 * 32, 32, mask, name, operand, perform);
 }
 
 void MeetWarpgroup(const char* name, void* operand, Perform perform) {
+  const WithinDevice within;
   scheduler->Meet(current_thread->linear / 128 * 128, 128, ~uint32_t{0}, name, operand, perform);
 }
 
-void SyncNamed(int id, int threads) { scheduler->Named(id, threads, true); }
-void ArriveNamed(int id, int threads) { scheduler->Named(id, threads, false); }
+void SyncNamed(int id, int threads) {
+  const WithinDevice within;
+  scheduler->Named(id, threads, true);
+}
+void ArriveNamed(int id, int threads) {
+  const WithinDevice within;
+  scheduler->Named(id, threads, false);
+}
 
 void IssueCopy(void* shared, const void* global, size_t bytes, bool valid) {
+  const WithinDevice within;
   scheduler->IssueCopy(shared, global, bytes, valid, __builtin_return_address(0));
 }
-void CommitCopies() { scheduler->CommitCopies(); }
-void WaitForCopies(int pending_groups) { scheduler->WaitForCopies(pending_groups); }
+void CommitCopies() {
+  const WithinDevice within;
+  scheduler->CommitCopies();
+}
+void WaitForCopies(int pending_groups) {
+  const WithinDevice within;
+  scheduler->WaitForCopies(pending_groups);
+}
 
-void InitBarrier(uint64_t* barrier, int arrivals) { scheduler->InitBarrier(barrier, arrivals); }
+void InitBarrier(uint64_t* barrier, int arrivals) {
+  const WithinDevice within;
+  scheduler->InitBarrier(barrier, arrivals);
+}
 void ArriveAtBarrier(uint64_t* barrier, uint32_t expected_bytes) {
+  const WithinDevice within;
   scheduler->ArriveAtBarrier(barrier, expected_bytes);
 }
 void WaitAtBarrier(uint64_t* barrier, uint32_t parity) {
+  const WithinDevice within;
   scheduler->WaitAtBarrier(barrier, parity);
 }
 void IssueBulkCopy(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
+  const WithinDevice within;
   scheduler->IssueBulkCopy(shared, global, bytes, barrier, __builtin_return_address(0));
 }
 
-void IncreaseRegisters(int count) { scheduler->SetRegisters(count, true); }
-void DecreaseRegisters(int count) { scheduler->SetRegisters(count, false); }
+void IncreaseRegisters(int count) {
+  const WithinDevice within;
+  scheduler->SetRegisters(count, true);
+}
+void DecreaseRegisters(int count) {
+  const WithinDevice within;
+  scheduler->SetRegisters(count, false);
+}
 
 void NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place) {
-  if (scheduler != nullptr) scheduler->NoteAccess(at, bytes, kind, place);
+  const WithinDevice within;
+  scheduler->NoteAccess(at, bytes, kind, place);
 }
-void NoteProxyFence() { scheduler->NoteProxyFence(); }
-void NoteWaitForKernelBefore() { scheduler->NoteWaitForKernelBefore(); }
-void NoteProduct() { scheduler->NoteProduct(); }
-void NoteProductRead(uint32_t offset) { scheduler->NoteProductRead(offset); }
-void NoteProductCommit() { scheduler->NoteProductCommit(); }
-void NoteProductWait(int pending_groups) { scheduler->NoteProductWait(pending_groups); }
+void NoteProxyFence() {
+  const WithinDevice within;
+  scheduler->NoteProxyFence();
+}
+void NoteWaitForKernelBefore() {
+  const WithinDevice within;
+  scheduler->NoteWaitForKernelBefore();
+}
+bool NoteProduct() {
+  const WithinDevice within;
+  return scheduler->NoteProduct();
+}
+void NoteProductRead(uint32_t offset) {
+  const WithinDevice within;
+  scheduler->NoteProductRead(offset);
+}
+void NoteProductCommit() {
+  const WithinDevice within;
+  scheduler->NoteProductCommit();
+}
+void NoteProductWait(int pending_groups) {
+  const WithinDevice within;
+  scheduler->NoteProductWait(pending_groups);
+}
 
 void FenceThread() {
+  const WithinDevice within;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   scheduler->NoteFence();
 }
-void YieldThread() { scheduler->Yield(); }
-void FailKernel(std::string message) { scheduler->Fail(std::move(message)); }
+void YieldThread() {
+  const WithinDevice within;
+  scheduler->Yield();
+}
+void FailKernel(std::string message) {
+  const WithinDevice within;
+  scheduler->Fail(std::move(message));
+}
 
 }  // namespace refrain::kernels::cuda::emulated

@@ -13,6 +13,11 @@ namespace refrain::kernels::cuda::emulated {
 
 class RaceDetector;
 
+struct RaceCheck {
+  RaceDetector* detector = nullptr;  // null: none
+  const void* queue = nullptr;       // that the kernel is on
+};
+
 struct GridShape {
   Extent3 grid, block;
   size_t shared_bytes = 0;
@@ -28,9 +33,9 @@ std::optional<std::string> RefusalOf(const GridShape& shape);
 
 // Runs every block of a launch, one after the other, `body` once per thread. Returns what went
 // wrong, naming kernel, block and thread; the rest of the grid is then not run. `stale_copies`:
-// EmulatedOptions. `races`: null, or what finds them.
+// EmulatedOptions.
 std::optional<std::string> RunGrid(const GridShape& shape, const std::function<void()>& body,
-                                   FiberPool& fibers, bool stale_copies, RaceDetector* races);
+                                   FiberPool& fibers, bool stale_copies, const RaceCheck& races);
 
 }  // namespace refrain::kernels::cuda::emulated
 

@@ -36,7 +36,6 @@ void Queue::RunUntil(const Ticket& ticket) {
 void Queue::RunOne() {
   const Operation operation = std::move(operations_.front());
   operations_.pop_front();
-  if (device_->races != nullptr && !operation.kernel) device_->races->NoteOperation();
   if (operation.run) {
     device_->error = operation.run();
   } else if (operation.wait_for != nullptr) {
@@ -45,7 +44,9 @@ void Queue::RunOne() {
   } else {
     operation.pass->passed = true;
     operation.pass->when = std::chrono::steady_clock::now();
+    return;
   }
+  if (device_->races != nullptr && !operation.kernel) device_->races->NoteOperation(this);
 }
 
 std::vector<Operation> Queue::EndCapture() {
@@ -79,7 +80,8 @@ void EnqueueLaunch(Stream& stream, const GridShape& shape, std::function<void()>
   queue->Put({.run = [queue, shape, fails, body = std::move(body)]() -> std::optional<std::string> {
                 if (fails) return "kernel " + shape.kernel + ": injected error of the device";
                 DeviceState& device = queue->device();
-                return RunGrid(shape, body, device.fibers, device.stale_copies, device.races.get());
+                return RunGrid(shape, body, device.fibers, device.stale_copies,
+                               {device.races.get(), queue});
               },
               .kernel = true});
 }

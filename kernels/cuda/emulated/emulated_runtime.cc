@@ -117,6 +117,7 @@ class EmulatedRuntime final : public Runtime {
     if (absl::Status status = NotCaptured("Synchronize", stream); !status.ok()) return status;
     // Also where it fails nothing is left that would use memory that is given back then.
     QueueOf(stream).RunAll();
+    if (device_->races != nullptr) device_->races->NoteHostWait();
     return injected.ok() ? Result(stream) : injected;
   }
 
@@ -169,6 +170,7 @@ class EmulatedRuntime final : public Runtime {
     if (absl::Status status = Check("Copy"); !status.ok()) return status;
     if (absl::Status status = NotCaptured("Copy", stream); !status.ok()) return status;
     QueueOf(stream).RunAll();
+    if (device_->races != nullptr) device_->races->NoteHostWait();
     if (absl::Status status = Result(stream); !status.ok()) return status;
     Move(to, from, bytes);
     return absl::OkStatus();
@@ -209,6 +211,7 @@ class EmulatedRuntime final : public Runtime {
         return absl::InternalError("SynchronizeEvent: an event that was recorded into a graph");
       }
       ticket->queue->RunUntil(*ticket);
+      if (device_->races != nullptr) device_->races->NoteHostWait();
     }
     return DeviceError();
   }

@@ -32,6 +32,8 @@ struct ThreadContext {
 };
 
 extern constinit thread_local ThreadContext* current_thread;
+// Whether the calling host thread runs the device's own code, not a kernel's.
+extern constinit thread_local bool within_device;
 inline const ThreadContext& CurrentThread() { return *current_thread; }
 
 // __syncthreads; the place tells calls apart.
@@ -72,7 +74,7 @@ void NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place
 void NoteProxyFence();  // AsyncProxyFence
 void NoteWaitForKernelBefore();
 // Of the warpgroup that stands still: a product is issued, reads two bytes of shared memory, ...
-void NoteProduct();
+bool NoteProduct();  // false: there is no detector, the reads need not be told
 void NoteProductRead(uint32_t offset);
 void NoteProductCommit();
 void NoteProductWait(int pending_groups);

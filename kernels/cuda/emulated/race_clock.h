@@ -22,7 +22,9 @@ struct Clock {
   std::vector<uint32_t> proxied;  // up to which its plain writes are seen by asynchronous copies
   bool kernel_before_ended = false;
   std::map<uint32_t, ClockPtr> others;  // of other runs of blocks, by run
-  ClockPtr fenced;  // what is behind some __threadfence known here, by run, in `others` alone
+  // In `others` alone, by run: what is behind some __threadfence known here, and what atomics known
+  // here have seen that is not yet behind one.
+  ClockPtr fenced, loose;
 
   static uint32_t At(const std::vector<uint32_t>& epochs, size_t agent) {
     return agent < epochs.size() ? epochs[agent] : 0;
@@ -52,6 +54,7 @@ class ClockJoiner {
     Clock::Raise(joined->proxied, b->proxied);
     joined->kernel_before_ended |= b->kernel_before_ended;
     joined->fenced = Join(a->fenced, b->fenced);
+    joined->loose = Join(a->loose, b->loose);
     for (const auto& [run, other] : b->others) {
       ClockPtr& own = joined->others[run];
       own = Join(own, other);

@@ -8,7 +8,7 @@ namespace refrain::kernels::cuda::emulated {
 namespace {
 
 constexpr int kGroups = 8;            // warpgroups of the largest block
-constexpr size_t kKeptPages = 16384;  // 1.4 GB of cells
+constexpr size_t kKeptPages = 16384;  // 1.1 GB of cells
 
 uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
@@ -25,17 +25,22 @@ bool& RaceDetector::instrumented() {
 
 // --- Kernels and blocks ---
 
-void RaceDetector::BeginKernel(bool early, int threads) {
-  if (!early) chain_begin_ = kernels_.size();
+void RaceDetector::NoteOperation(const void* queue) {
+  if (queue == chain_queue_) chain_begin_ = kernels_.size();
+}
+
+void RaceDetector::BeginKernel(const void* queue, bool early, int threads) {
+  if (!early || queue != chain_queue_) chain_begin_ = kernels_.size();
+  chain_queue_ = queue;
   early_ = early && kernels_.size() > chain_begin_;
   kernels_.push_back({run_ + 1});
   thread_count_ = threads;
   atomics_.clear();
-  global_cells_.Limit(kKeptPages);
 }
 
 void RaceDetector::BeginBlock(const std::byte* shared, size_t shared_bytes) {
   ++run_;
+  global_cells_.Limit(kKeptPages);
   threads_.assign(thread_count_, {});
   groups_.assign((thread_count_ + 127) / 128, {});
   barriers_.clear();
@@ -48,16 +53,18 @@ void RaceDetector::BeginBlock(const std::byte* shared, size_t shared_bytes) {
 // --- Order ---
 
 ClockPtr RaceDetector::Release(const int* threads, size_t count) {
-  ClockPtr joined, proxied, fenced;
+  ClockPtr joined, proxied, fenced, loose;
   for (size_t i = 0; i < count; ++i) {
     joined = joiner_.Join(joined, threads_[threads[i]].clock);
     proxied = joiner_.Join(proxied, threads_[threads[i]].proxied_clock);
     fenced = joiner_.Join(fenced, threads_[threads[i]].fenced);
+    loose = joiner_.Join(loose, threads_[threads[i]].loose);
   }
   auto released = joined == nullptr ? std::make_shared<Clock>() : std::make_shared<Clock>(*joined);
   released->seen.resize(std::max<size_t>(released->seen.size(), 2 * thread_count_ + kGroups));
   if (proxied != nullptr) Clock::Raise(released->proxied, proxied->seen);
   released->fenced = joiner_.Join(released->fenced, fenced);
+  released->loose = joiner_.Join(released->loose, loose);
   for (size_t i = 0; i < count; ++i) {
     const int at = threads[i];
     ThreadState& thread = threads_[at];
@@ -102,10 +109,13 @@ void RaceDetector::WaitForKernelBefore(int thread) {
 // What an atomic operation behind it releases, and what one before it saw.
 void RaceDetector::Fence(int thread) {
   ThreadState& state = threads_[thread];
-  if (state.seen_loose != nullptr) {
+  ClockPtr loose = std::exchange(state.loose, nullptr);
+  if (state.clock != nullptr) loose = joiner_.Join(loose, state.clock->loose);
+  if (loose != nullptr) {
     auto clock = std::make_shared<Clock>();
     if (state.clock != nullptr) *clock = *state.clock;
-    for (const auto& [run, other] : state.seen_loose->others) {
+    clock->loose = nullptr;
+    for (const auto& [run, other] : loose->others) {
       if (run == run_) {
         Clock::Raise(clock->seen, other->seen);
         Clock::Raise(clock->proxied, other->proxied);
@@ -114,16 +124,15 @@ void RaceDetector::Fence(int thread) {
         known = joiner_.Join(known, other);
       }
     }
-    clock->kernel_before_ended |= state.seen_loose->kernel_before_ended;
+    clock->kernel_before_ended |= loose->kernel_before_ended;
     state.clock = std::move(clock);
-    state.seen_loose = nullptr;
   }
   // In the form that other blocks can join: only `others`.
   auto own = std::make_shared<Clock>(*Release(&thread, 1));
   auto fenced = std::make_shared<Clock>();
   fenced->others = std::exchange(own->others, {});
   fenced->kernel_before_ended = own->kernel_before_ended;
-  own->fenced = nullptr;
+  own->fenced = own->loose = nullptr;
   fenced->others[run_] = std::move(own);
   state.fenced = std::move(fenced);
 }
@@ -174,12 +183,15 @@ bool RaceDetector::Proxied(const RaceAccess& before, int thread) const {
 
 // --- Accesses ---
 
+bool RaceDetector::IsShared(const void* at) const {
+  return Address(at) >= Address(shared_) && Address(at) < Address(shared_) + shared_bytes_;
+}
+
 template <class OrderedFn>
 std::optional<std::string> RaceDetector::Touch(const void* at, size_t size, RaceAccess access,
                                                const OrderedFn& ordered) {
   const uintptr_t begin = Address(at), end = begin + size;
-  const bool shared =
-      shared_bytes_ > 0 && begin >= Address(shared_) && begin < Address(shared_) + shared_bytes_;
+  const bool shared = IsShared(at);
   const uint32_t first_run = shared   ? run_
                              : early_ ? kernels_[chain_begin_].first_run
                                       : kernels_.back().first_run;
@@ -204,6 +216,10 @@ std::optional<std::string> RaceDetector::Touch(const void* at, size_t size, Race
 
 std::optional<std::string> RaceDetector::Access(int thread, const void* at, size_t size,
                                                 AccessKind kind, const void* place) {
+  if (IsShared(at) && Address(at) + size > Address(shared_) + shared_bytes_) {
+    return "an access beyond the end of the block's shared memory" +
+           DescribePlace(static_cast<uint32_t>(Address(place)));
+  }
   ThreadState& state = threads_[thread];
   RaceAccess access;
   access.agent = static_cast<uint16_t>(thread);
@@ -215,7 +231,7 @@ std::optional<std::string> RaceDetector::Access(int thread, const void* at, size
       Touch(at, size, access, [&](const RaceAccess& before) { return Ordered(before, thread); });
   if (race.has_value() || kind != AccessKind::kAtomic) return race;
   ClockPtr& released = atomics_[at];
-  state.seen_loose = joiner_.Join(state.seen_loose, released);
+  state.loose = joiner_.Join(state.loose, released);
   if (state.clock != nullptr) released = joiner_.Join(released, state.clock->fenced);
   released = joiner_.Join(released, state.fenced);
   return std::nullopt;
@@ -238,8 +254,9 @@ void RaceDetector::ArriveAtBarrier(int thread, const void* barrier) {
 
 void RaceDetector::EndPhase(const void* barrier) {
   BarrierState& state = barriers_.at(barrier);
-  auto ended = state.arriving == nullptr ? std::make_shared<Clock>()
-                                         : std::make_shared<Clock>(*state.arriving);
+  // Arrivals of earlier phases, too: all of them change one word, one behind the other.
+  const ClockPtr arrived = joiner_.Join(state.ended, state.arriving);
+  auto ended = arrived == nullptr ? std::make_shared<Clock>() : std::make_shared<Clock>(*arrived);
   Clock::Raise(ended->seen, state.agent, ++state.phases);
   state.ended = std::move(ended);
   state.arriving = nullptr;

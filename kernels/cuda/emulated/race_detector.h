@@ -24,17 +24,18 @@ namespace refrain::kernels::cuda::emulated {
 //     did before what those that waited do after. Shuffles, votes and products of a warp order
 //     nothing.
 //   - An atomic operation orders across blocks only between a __threadfence before it and one after
-//     it (PTX: fence.sc and relaxed operations; the fence before it may be another thread's, if a
-//     barrier lies between); barriers carry that to the block's threads.
+//     it (PTX: fence.sc and relaxed operations). Barriers carry all three to the block's threads:
+//     the fences need not be of the thread of the atomic.
 //   - Copies and wgmma are agents of their own: done when waited for (cp.async by their thread,
 //   bulk
 //     copies at their mbarrier, products by wgmma.wait_group of their warpgroup).
 //   - What ordinary stores wrote to shared memory is seen by bulk copies and wgmma only behind
 //     AsyncProxyFence on the way between the two.
 //   - A kernel launched early is ordered with those before it only behind WaitForKernelBefore; a
-//     kernel before that one only if some thread of that one waited, too.
-// It may miss a race (a cell keeps four accesses), and never accuses what is ordered by these
-// rules.
+//     kernel before that one only if some thread of that one waited, too. Kernels of several
+//     streams are not told apart, nor what copies between kernels and the host do.
+// It may miss a race (a cell keeps four accesses; calls of memcpy are not told), and does not
+// accuse what is ordered by these rules.
 //
 // Told by the scheduler and, where kernels are compiled for it (--config=racecheck), of each load
 // and store by the compiler (race_instrumentation.cc). One host thread at a time.
@@ -43,9 +44,11 @@ class RaceDetector {
   // Whether any code is compiled for it; set before main.
   static bool& instrumented();
 
-  // A kernel follows what was put on the device before, or something else that is no kernel.
-  void BeginKernel(bool early, int threads);
-  void NoteOperation() { chain_begin_ = kernels_.size(); }
+  // What runs next on a queue: a kernel, or something (but the record of an event) for whose sake
+  // all before it has ended; so it has where the host waited.
+  void BeginKernel(const void* queue, bool early, int threads);
+  void NoteOperation(const void* queue);
+  void NoteHostWait() { chain_begin_ = kernels_.size(); }
   void BeginBlock(const std::byte* shared, size_t shared_bytes);
 
   // --- Of thread `thread` of the block that runs. `size` up to any number of bytes. ---
@@ -85,10 +88,9 @@ class RaceDetector {
 
  private:
   struct ThreadState {
-    ClockPtr clock;      // of what others did; shared by threads that met
-    uint32_t epoch = 1;  // of what it does now
-    // Of its last __threadfence, and what atomics saw, not yet behind one: both only in `others`.
-    ClockPtr fenced, seen_loose;
+    ClockPtr clock;              // of what others did; shared by threads that met
+    uint32_t epoch = 1;          // of what it does now
+    ClockPtr fenced, loose;      // as Clock's, what is not in `clock` yet
     uint32_t proxied_epoch = 0;  // its own epochs up to here are behind its last proxy fence,
     ClockPtr proxied_clock;      // and so is what its clock knew then
     uint32_t copies_committed = 0, copies_done = 0;  // groups of cp.async
@@ -115,6 +117,7 @@ class RaceDetector {
   bool OrderedInRun(const RaceAccess& before, int thread) const;
   bool OrderedKernels(const RaceAccess& before, bool waited) const;
   bool Proxied(const RaceAccess& before, int thread) const;
+  bool IsShared(const void* at) const;
   template <class OrderedFn>
   std::optional<std::string> Touch(const void* at, size_t size, RaceAccess access,
                                    const OrderedFn& ordered);
@@ -123,6 +126,7 @@ class RaceDetector {
   // Which run of a block is which: its kernel is that of the last first_run that is not behind it.
   std::vector<Kernel> kernels_;
   size_t chain_begin_ = 0;  // kernels from here on may still run when an early one begins
+  const void* chain_queue_ = nullptr;
   bool early_ = false;
   uint32_t run_ = 0;
   int thread_count_ = 0;

@@ -16,7 +16,8 @@ namespace {
 using Kind = emulated::AccessKind;
 
 inline void Note(const void* at, size_t bytes, Kind kind, const void* place) {
-  if (emulated::current_thread != nullptr) emulated::NoteAccess(at, bytes, kind, place);
+  if (emulated::current_thread == nullptr || emulated::within_device) return;
+  emulated::NoteAccess(at, bytes, kind, place);
 }
 
 template <class T>

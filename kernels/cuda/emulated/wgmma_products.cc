@@ -127,7 +127,7 @@ void WgmmaProducts::CheckHeld(const WgmmaOperand& operand) const {
 
 // To the race detector: they may be read from now on.
 void WgmmaProducts::NoteReads(const WgmmaOperand& operand) {
-  NoteProduct();
+  if (!NoteProduct()) return;
   for (int k = 0; k < kDepth; ++k) {
     for (int row = 0; operand.a == nullptr && row < kRows; ++row) {
       NoteProductRead(WgmmaElementOffset(operand.a_descriptor, operand.transpose_a, row, k));

@@ -122,6 +122,7 @@ void EmulatedAttention::UpdateTiles(const ChunkAttentionArgs& args, const Attent
 }
 
 absl::Status EmulatedAttention::Attend(const ChunkAttentionArgs& args) {
+  if (absl::Status status = runtime_->MakeCurrent(); !status.ok()) return status;
   const AttentionSetup setup = SetUpAttention(kernel_, ShapeOf(args), Device(num_multiprocessors_));
   UpdateTiles(args, setup);
 

@@ -179,6 +179,17 @@ TEST_F(RaceDetectorTest, AUnitOfARingIsLetGoBehindItsLastRead) {
   ExpectNeeded({1, 64, sizeof(Ring), "ReadRing"}, ReadRing, "a bulk copy writes");
 }
 
+__global__ void CopyUnit(int first, uint4* out) {
+  *out = *reinterpret_cast<const uint4*>(SharedMemory<uint32_t>() + first);
+}
+
+TEST_F(RaceDetectorTest, AnAccessPastTheEndOfSharedMemoryIsAnError) {
+  uint4 out;
+  EXPECT_EQ(Run({1, 1, 32, "CopyUnit"}, CopyUnit, 4, &out), absl::OkStatus());
+  EXPECT_THAT(Run({1, 1, 32, "CopyUnit"}, CopyUnit, 8 - 2, &out).ToString(),
+              HasSubstr("beyond the end of the block's shared memory"));
+}
+
 __global__ void InitBarrierUnseen(bool sync, int* out) {
   Ring& ring = *SharedMemory<Ring>();
   if (threadIdx.x == 0) BarrierInit(&ring.full, 64);
@@ -351,6 +362,27 @@ TEST_F(RaceDetectorTest, ACounterOrdersBlocksBetweenItsFences) {
   }
 }
 
+// As each thread may fence what the one with the atomic saw.
+__global__ void AddUpBehindFencesOfAll(bool fences, int* out) {
+  int* const last = SharedMemory<int>();
+  out[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    *last = atomicAdd(out + 1000, 1) == static_cast<int>(gridDim.x) - 1;
+  }
+  __syncthreads();
+  if (*last == 0) return;
+  if (fences) __threadfence();
+  if (threadIdx.x != 7) return;
+  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) out[999] += out[i];
+  out[1000] = 0;
+}
+
+TEST_F(RaceDetectorTest, AFenceBehindAnAtomicMayBeAnotherThreads) {
+  ExpectNeeded({3, 32, 4, "AddUpBehindFencesOfAll"}, AddUpBehindFencesOfAll, "of block 0 writes");
+}
+
 // Each thread fences what it wrote itself, before the barrier.
 __global__ void AddUpBehindOwnFences(bool fences, int* out) {
   int* const last = SharedMemory<int>();
@@ -402,6 +434,22 @@ TEST_F(RaceDetectorTest, AnEarlyKernelWaitsBeforeItReadsWhatTheOneBeforeWrites) 
   Put(kWrite, WriteWord, false, out.data());
   EXPECT_THAT(Run(Early(read), ReadWord, false, out.data()).ToString(),
               HasSubstr("of a kernel before writes"));
+}
+
+TEST_F(RaceDetectorTest, WhatTheHostWaitedForHasEnded) {
+  std::vector<int> out(64);
+  EXPECT_EQ(Run(kWrite, WriteWord, false, out.data()), absl::OkStatus());
+  EXPECT_EQ(Run(Early({1, 32, 0, "ReadWord"}), ReadWord, false, out.data()), absl::OkStatus());
+}
+
+// An event that is recorded between two kernels holds up neither.
+TEST_F(RaceDetectorTest, AnEventBetweenTwoKernelsIsNoWait) {
+  std::vector<int> out(64);
+  const auto event = *runtime_->CreateEvent();
+  Put(kWrite, WriteWord, false, out.data());
+  EXPECT_TRUE(runtime_->Record(*event, *stream_).ok());
+  EXPECT_THAT(Run(Early({1, 32, 0, "ReadWord"}), ReadWord, false, out.data()).ToString(),
+              HasSubstr("of a kernel before"));
 }
 
 TEST_F(RaceDetectorTest, AWaitIsForTheKernelsBeforeOnlyIfThatOneWaitedToo) {
