@@ -123,6 +123,7 @@ class Pack:
         self.manifest = {"backend": mode, "commit": "abc", "built": "today", "flags": "--x"}
         self.steps = []
         self.environment = {}
+        self.under = []  # a command that runs gpu_check
         self.program("gpu_info", GPU)
 
     def program(self, name, text):
@@ -155,7 +156,7 @@ class Pack:
     def run_written(self, *options):
         out = self.folder / "out"
         done = subprocess.run(
-            [ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
+            [*self.under, ROOT / "tools/gpu_check", "--pack", self.folder, "--out", out, *options],
             capture_output=True, text=True, errors="replace", timeout=60, cwd=self.folder,
             env={"PATH": os.environ["PATH"], "TMPDIR": self.temporary} | self.environment)
         assert not list(self.temporary.iterdir()), "what was unpacked is left"
