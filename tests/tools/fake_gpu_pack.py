@@ -141,13 +141,15 @@ class Pack:
         self.step(kind, kind, DAEMON.replace("BEHAVIOUR", repr(behaviour)), limit_s=50)
 
     def write(self):
-        (self.part1 / "manifest").write_text(
-            "".join(f"{key}={value}\n" for key, value in self.manifest.items()))
         contents = {name: text.encode() for name, text in self.files.items()}
         (self.part1 / "files.xz").write_bytes(lzma.compress(b"".join(contents.values())))
         (self.part1 / "files").write_text(
             "".join(f"{len(content)} 755 {name}\n" for name, content in contents.items()))
-        (self.part1 / "steps").write_text("# steps\n" + "\n".join(self.steps) + "\n")
+        steps = "# steps\n" + "\n".join(self.steps) + "\n"
+        (self.part1 / "steps").write_text(steps)
+        sums = {"sha256_steps": hashlib.sha256(steps.encode()).hexdigest()}
+        (self.part1 / "manifest").write_text(
+            "".join(f"{key}={value}\n" for key, value in (self.manifest | sums).items()))
 
     def run(self, *options):
         self.write()

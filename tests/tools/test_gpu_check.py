@@ -402,6 +402,20 @@ def test_a_damaged_pack_is_refused(pack, name, damage):
     assert f"{pack.part1}/files.xz cannot be unpacked into {pack.temporary}/" in done.stderr
 
 
+# Steps that are missing would not fail, and without what is missing of the manifest they pass unseen.
+@pytest.mark.parametrize("name, message", [
+    ("steps", "steps is not what was packed"), ("manifest", "manifest is not whole")])
+def test_a_list_that_was_cut_short_is_refused(pack, name, message):
+    pack.step("first", "gtest", PASSES)
+    pack.step("second", "gtest", FAILS)
+    pack.write()
+    lines = (pack.part1 / name).read_text().splitlines(keepends=True)
+    (pack.part1 / name).write_text("".join(lines[:-1]))
+    done, report = pack.run_written()
+    assert done.returncode == 2 and report is None
+    assert f"{pack.part1}/{message}" in done.stderr
+
+
 def test_programs_that_were_put_into_a_pack_run(pack):
     pack.steps.append("peer peer 20 bin/peer")
     (pack.part1 / "bin").mkdir()

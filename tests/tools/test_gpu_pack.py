@@ -106,6 +106,26 @@ def test_a_model_is_cut_in_parts_and_joined_again(tmp_path):
     assert step(report, "smollm2")["cases_passed"] == 2
 
 
+# All that gpu_check uses of part1; files.xz has a checksum of its own.
+def test_a_damaged_file_of_part1_is_refused(tmp_path):
+    done = pack(tmp_path, "--model", "/dev/null", programs={"gpu_info": GPU})
+    assert done.returncode == 0, done.stderr
+    part1 = tmp_path / "pack/part1"
+    names = sorted(str(path.relative_to(part1)) for path in part1.rglob("*") if path.is_file())
+    assert names == ["files", "files.xz", "gpu_answers", "gpu_cases", "gpu_check", "manifest", "steps",
+                     "xz/liblzma.so.5", "xz/xz"]
+    # Without it gpu_check knows a manifest that was cut short.
+    assert (part1 / "manifest").read_text().splitlines()[-1].startswith("sha256_steps=")
+    for name in sorted({*names} - {"files.xz", "manifest"}):
+        content = (part1 / name).read_bytes()
+        (part1 / name).write_bytes(content + b"\n")
+        checked = subprocess.run([part1 / "gpu_check", "--out", "out"], cwd=tmp_path, text=True,
+                                 capture_output=True, timeout=60, check=False)
+        assert checked.returncode == 2, checked.stderr
+        assert f"{part1}/{name} is not what was packed" in checked.stderr
+        (part1 / name).write_bytes(content)
+
+
 # Both cases of memory count what is free of the whole card, which programs beside them change.
 @pytest.mark.parametrize("source, case, kind", [
     ("device_random_steps_test", "NeitherSharingNorTheWayOfReadingNorOthersChangeABit", "gtest"),

@@ -23,6 +23,8 @@ mkdir "$pack/part1/bin"
 mv "$TEST_TMPDIR/flashinfer_bench" "$pack/part1/bin"
 chmod +x "$pack/part1/bin/flashinfer_bench"
 echo 'flashinfer peer 30 bin/flashinfer_bench' >> "$pack/part1/steps"
+sum=$(sha256sum < "$pack/part1/steps")
+sed -i "s/^sha256_steps=.*/sha256_steps=${sum%% *}/" "$pack/part1/manifest"
 
 # The pack stands alone: nothing beside it is found from here.
 cd /
