@@ -40,8 +40,12 @@ struct GridSettings {
   std::function<void()> row_measured = [] {};  // the report has it
 };
 
-// Checks, then times every row in both modes, with the copy bandwidth of the same run; what was
-// timed has to give the bits that were checked.
+// Whether both hold the same bits: 0 and -0 do not, a NaN and itself do.
+bool SameBits(std::span<const float> a, std::span<const float> b);
+
+// Checks, then times every row in both modes, with the copy bandwidth of the same run. What the
+// last launch of the last replay has written has to be the bits that the same launch writes by
+// itself.
 void RunGpuGrid(BenchDevice& device, const GridSettings& settings, GpuReport& report);
 
 }  // namespace refrain::bench

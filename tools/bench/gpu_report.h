@@ -45,8 +45,10 @@ struct GpuReport {
   std::string Json() const;
 };
 
-// Whoever reads the file meanwhile, or after the process was killed, finds the old text or the new
-// one, whole. False, with a message on stderr, where it cannot be written; an old one stays then.
+// Replaces a regular file: whoever reads it meanwhile, or after the process was killed, finds the
+// old text or the new one, whole, and the old one stays where the new one cannot be written. All
+// else, as /dev/stdout or a symbolic link (to a file, too), is written in place. False, with a
+// message on stderr, where it cannot be written.
 bool WriteTextFile(const std::string& path, const std::string& text);
 
 }  // namespace refrain::bench

@@ -7,7 +7,9 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "tests/support/temporary_directory.h"
 #include "tools/bench/gpu_bench_options.h"
@@ -127,6 +129,13 @@ class IdleDevice : public BenchDevice {
   IdleDevice() : BenchDevice(0) {}
   GraphTiming TimeGraph(const std::function<void()>&, int) override { return {1.0, 1.0, 1.0}; }
 };
+
+TEST(GpuGrid, ComparesBits) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(SameBits(std::vector{1.0f, nan}, std::vector{1.0f, nan}));
+  EXPECT_FALSE(SameBits(std::vector{1.0f, 0.0f}, std::vector{1.0f, -0.0f}));
+  EXPECT_FALSE(SameBits(std::vector{1.0f}, std::vector{1.0f, 0.0f}));
+}
 
 // Launches are checked one by one, and timed where they overlap.
 TEST(GpuGrid, WhatWasTimedHasToBeWhatWasChecked) {
