@@ -457,7 +457,7 @@ bool BlockScheduler::IsOwnMemory(const void* at) const {
   };
   const Thread& thread = threads_[current_thread->linear];
   return thread.fiber->OnStack(at) || within(threads_.data(), threads_.size() * sizeof(Thread)) ||
-         within(&block_, sizeof(block_)) || within(&current_thread, sizeof(current_thread));
+         within(&block_, sizeof(block_)) || at == &current_thread;
 }
 
 void BlockScheduler::NoteAccess(const void* at, size_t bytes, AccessKind kind, const void* place) {
