@@ -231,7 +231,7 @@ TEST(CudaBackendTest, ProductsReadTheXThatIsThere) {
 
 // Launches of a product with a weight of type `reader`, of a norm, and of the product again, which
 // reads that, on a back end that got weights of the types `packed` of as many columns before.
-int64_t LaunchesOfNormAndProduct(std::vector<DType> packed, DType reader, bool told) {
+int64_t LaunchesOfNormAndProduct(const std::vector<DType>& packed, DType reader, bool told) {
   constexpr int64_t kRows = 6, kCols = 64, kOut = 32;
   const std::vector<std::byte> zeros(kOut * kCols * sizeof(float));
   for (int64_t launches = 0;; ++launches) {
